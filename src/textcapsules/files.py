@@ -1,0 +1,60 @@
+"""Write files so that a reader, or a crash, never sees half of one.
+
+A file is written under a temporary name in its own folder, flushed to the disk and then
+renamed over the target: after ``kill -9`` or on a full disk, the old content is intact.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from textcapsules.errors import WriteError
+
+__all__ = ["atomic_path", "file_sha256", "write_bytes", "write_json", "write_text"]
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` if the block ends without an error."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise WriteError(
+            f"{path} must be writable; got {error.strerror or error}. "
+            "Free some space or name another place; nothing was replaced."
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write `content` to `path` atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path | str, content: str) -> None:
+    """Write `content` to `path` atomically, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write `value` to `path` atomically, as indented JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def file_sha256(path: Path | str) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
