@@ -1,0 +1,1 @@
+"""The network: `functional`, `routing`, `layers`, `capsnet`, `baselines`, `builder`."""

@@ -1,0 +1,1 @@
+"""From text to tensor, in order: `tokenize`, `vocabulary`, `vectors`, `batch`."""

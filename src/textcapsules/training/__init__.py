@@ -1,0 +1,1 @@
+"""Training: `prepare`, `selection`, `checkpoint`, `loop`, `run`."""

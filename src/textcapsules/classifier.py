@@ -1,0 +1,245 @@
+"""A trained model as one object and one folder: texts in, labels out.
+
+The folder is enough on another machine, without the data: `config.json`,
+`tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` and
+`training.json` (the record of its making). Nothing in it is executable.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from textcapsules import __version__
+from textcapsules.config import RunConfig, from_dict
+from textcapsules.errors import ConfigError, ModelFolderError
+from textcapsules.files import atomic_path, write_json
+from textcapsules.metrics import highest
+from textcapsules.model.builder import build_network
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.score import drop_unreadable, score_documents
+from textcapsules.text.vocabulary import TextTokenizer
+
+__all__ = ["MODEL_FILES", "Labels", "Prediction", "TextClassifier", "pick_device"]
+
+FORMAT = 1
+MODEL_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "labels.json",
+    "model.safetensors",
+    "training.json",
+)
+
+
+class Labels(NamedTuple):
+    """The classes in order, the threshold of each, and what the model is for."""
+
+    names: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    task: str  # "single-label" or "multi-label"
+
+
+class Prediction(NamedTuple):
+    """The labels of one text, strongest first, and the score of every class."""
+
+    labels: tuple[str, ...]
+    scores: NDArray[np.float32]  # (J,), in the order of the model's labels
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device called `name`; `auto` takes a GPU where there is one."""
+    has_gpu = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if has_gpu else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device must be auto, cpu, cuda or cuda:N; got {name!r}."
+        ) from error
+    if device.type == "cuda" and not has_gpu:
+        raise ConfigError(f"device must be one this machine has; got {name!r}. Use cpu.")
+    return device
+
+
+class TextClassifier:
+    """A network with all it needs to read raw text."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        tokenizer: TextTokenizer,
+        labels: Labels,
+        network: CapsuleNetwork,
+        record: dict[str, Any] | None = None,
+    ) -> None:
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.network, self.record = network, record or {}
+
+    def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """Return word numbers a text; none where no word of it is known."""
+        ids = self.tokenizer.encode(texts, self.config.text.max_tokens)
+        return drop_unreadable(ids)
+
+    def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return every class's score for every text, (N, J).
+
+        A text that is empty, or of which no word is known, scores zero everywhere.
+        """
+        return score_documents(self.network, self.encode(texts))
+
+    def decide(
+        self,
+        scores: NDArray,
+        *,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> NDArray[np.bool_]:
+        """Return which classes (N, J) the scores stand for.
+
+        Args:
+            scores: (N, J).
+            multi_label: all classes past their thresholds, rather than the highest
+                alone; by default what the model was trained for.
+            threshold: one for all classes, in place of the calibrated ones.
+        """
+        if multi_label is None:
+            multi_label = self.labels.task == "multi-label" or threshold is not None
+        if multi_label:
+            least = self.labels.thresholds if threshold is None else threshold
+            return scores >= np.asarray(least, dtype=scores.dtype)
+        return highest(scores)[:, None] == np.arange(scores.shape[1])
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> list[Prediction]:
+        """Return the labels of each text (see `decide`), strongest first."""
+        scores = self.scores(texts)
+        decided = self.decide(scores, multi_label=multi_label, threshold=threshold)
+        return [
+            Prediction(self.names(row, chosen), row)
+            for row, chosen in zip(scores, decided, strict=True)
+        ]
+
+    def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:
+        """Return the names of the chosen classes of one text, strongest first."""
+        order = np.argsort(-scores, kind="stable")
+        return tuple(self.labels.names[j] for j in order if chosen[j])
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model folder; the weights come last, so a folder with them is whole."""
+        folder = Path(folder)
+        self.save_setup(folder)
+        write_json(folder / "training.json", self.record)
+        with atomic_path(folder / "model.safetensors") as temporary:
+            save_file(self.network.state_dict(), temporary)
+
+    def save_setup(self, folder: Path) -> None:
+        """Write all that is known before training: options, vocabulary and labels."""
+        marks = {"format": FORMAT, "textcapsules": __version__}
+        write_json(folder / "config.json", {**marks, **self.config.to_dict()})
+        self.tokenizer.save(folder / "tokenizer.json")
+        pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
+        labels = [{"name": name, "threshold": least} for name, least in pairs]
+        write_json(
+            folder / "labels.json", {"task": self.labels.task, "labels": labels}
+        )
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "auto") -> "TextClassifier":
+        """Read a model folder."""
+        folder = Path(folder)
+        config = read_run_config(folder)
+        if not (folder / "model.safetensors").is_file():
+            raise ModelFolderError(
+                f"{folder} must hold a finished model; got a run without "
+                f"model.safetensors. Finish it with `textcapsules train --resume "
+                f"{folder}`."
+            )
+        tokenizer = TextTokenizer.load(folder / "tokenizer.json")
+        labels = read_labels(folder / "labels.json")
+        network = build_network(
+            config.model,
+            n_words=tokenizer.n_words,
+            n_classes=len(labels.names),
+            max_tokens=config.text.max_tokens,
+        )
+        load_weights(network, folder / "model.safetensors")
+        record = read_json(folder / "training.json")
+        network.to(pick_device(device)).eval()
+        return cls(config, tokenizer, labels, network, record)
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """Read a run's options, and say so if the folder is none of ours."""
+    if not (folder / "config.json").is_file():
+        raise ModelFolderError(
+            f"{folder} must be a model folder; got one without config.json. "
+            "Name the folder that `textcapsules train --out` wrote."
+        )
+    values = read_json(folder / "config.json")
+    number = values.pop("format", None)
+    values.pop("textcapsules", None)
+    if number != FORMAT:
+        newer = isinstance(number, int) and number > FORMAT
+        remedy = "Update textcapsules." if newer else "Another program wrote it."
+        raise ModelFolderError(
+            f"{folder / 'config.json'} must be of format {FORMAT}; got {number!r}. "
+            + remedy
+        )
+    try:
+        return from_dict(values)
+    except (ConfigError, TypeError) as error:
+        raise ModelFolderError(
+            f"{folder / 'config.json'} must hold a run's options; got: {error}"
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of the model folder."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(
+            f"{path} must be a readable JSON file; got {error}. Restore the folder."
+        ) from error
+    if not isinstance(value, dict):
+        raise ModelFolderError(f"{path} must hold a JSON object; got {value!r:.40}.")
+    return value
+
+
+def read_labels(path: Path) -> Labels:
+    """Read the classes and their thresholds."""
+    values = read_json(path)
+    try:
+        pairs = [(row["name"], float(row["threshold"])) for row in values["labels"]]
+        names, thresholds = zip(*pairs, strict=True)
+        return Labels(names, thresholds, values["task"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFolderError(
+            f"{path} must list labels with thresholds; got {error!r}. "
+            "Restore the folder."
+        ) from error
+
+
+def load_weights(network: CapsuleNetwork, path: Path) -> None:
+    """Fill the network, and name the file if it does not fit."""
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        raise ModelFolderError(
+            f"{path} must hold the weights that config.json describes; got: {first} "
+            "Restore the folder."
+        ) from error

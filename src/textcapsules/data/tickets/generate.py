@@ -1,0 +1,246 @@
+"""The generator of synthetic support-desk tickets.
+
+A ticket has one topic, or several in the multi-label test. Around the sentences that
+speak for its topics stand sentences that speak for none, and often an aside: a mention
+of some other topic that is fine, settled or not meant ("the payment went through fine,
+but ..."). Words alone therefore mislead; what is said about them decides.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from textcapsules.data.tickets.banks import Bank, read_banks
+from textcapsules.data.tickets.typos import Dice, draw_hand, roughen
+
+__all__ = ["Span", "Ticket", "draw_tickets"]
+
+SHORT = 0.06  # share of single-topic tickets that are a mere shout
+# What a customer owns and uses stays the same throughout a ticket.
+STEADY = ("app", "computer", "device", "gadget", "plan")
+INNER_SLOT = re.compile(r"\{([^{}]*)\}")
+EVIDENCE = re.compile(r"(\[[^\]]*\])")
+
+
+class Span(NamedTuple):
+    """`text[start:end]` of a ticket speaks for `topic`."""
+
+    start: int
+    end: int
+    topic: str
+
+
+class Ticket(NamedTuple):
+    """A text, what it is about, and the planted phrases that say so."""
+
+    text: str
+    topics: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+class Piece(NamedTuple):
+    """A stretch of a sentence, and the topic it speaks for, if any."""
+
+    text: str
+    topic: str | None = None
+
+
+class Sentence(NamedTuple):
+    """The pieces of a sentence and its part in the ticket."""
+
+    pieces: tuple[Piece, ...]
+    role: str  # "phrase", "aside", "context", "grumble", "greeting", "closing"
+    topic: str | None = None
+
+    def takes_clause(self) -> bool:
+        """Return whether "..., but" may go before: once is enough in a sentence."""
+        return self.role == "phrase" and not any(
+            ", but " in piece.text for piece in self.pieces
+        )
+
+    def after(self, lead: str) -> "Sentence":
+        """Return the sentence with `lead` in front, its own first letter small."""
+        first = self.pieces[0]
+        keep = re.match(r"I\b", first.text)
+        text = first.text if keep else first.text[:1].lower() + first.text[1:]
+        pieces = (Piece(lead), first._replace(text=text), *self.pieces[1:])
+        return self._replace(pieces=pieces)
+
+
+def draw_tickets(part: str, dice: Dice, *, multi: bool = False) -> Iterator[Ticket]:
+    """Yield tickets without end.
+
+    Args:
+        part: "train", "dev" or "test": which phrases may be used.
+        dice: Where all chance comes from.
+        multi: Two or three topics a ticket instead of one.
+    """
+    background, topics = read_banks(part)
+    writer = Writer(background, topics, dice)
+    # Dealt like cards, each topic as often as its weight, so that shares are exact.
+    deck = [bank for bank in topics for _ in range(bank.weight)]
+    hand: list[Bank] = []
+    while True:
+        wanted = 1 if not multi else 2 if dice.chance(0.7) else 3
+        chosen: list[Bank] = []
+        while len(chosen) < wanted:
+            hand = hand or dice.shuffled(deck)
+            bank = hand.pop()
+            if bank not in chosen:
+                chosen.append(bank)
+        yield writer.write(chosen)
+
+
+class Writer:
+    """Writes tickets about given topics."""
+
+    def __init__(self, background: Bank, topics: tuple[Bank, ...], dice: Dice) -> None:
+        self.background = background
+        self.topics = topics
+        self.dice = dice
+        self.steady: dict[str, str] = {}
+
+    def write(self, topics: list[Bank]) -> Ticket:
+        """Return a ticket about these topics."""
+        dice = self.dice
+        self.steady = {}
+        if len(topics) == 1 and dice.chance(SHORT):
+            template = self.template(topics[0], "short")
+            sentences = [self.sentence(template, topics[0], "phrase", small=True)]
+        else:
+            body = dice.shuffled([*self.phrases(topics), *self.remarks()])
+            body = self.with_asides(self.grumbling_late(body), topics)
+            sentences = self.framed(self.linked(body))
+        return self.typed(sentences, topics)
+
+    def phrases(self, topics: list[Bank]) -> list[Sentence]:
+        """Draw the sentences that speak for the topics, no template twice."""
+        several = len(topics) > 1
+        counts = (1, 1, 1, 2) if several else (1, 1, 1, 2, 2, 2, 3)
+        drawn = []
+        for bank in topics:
+            wanted = self.dice.pick(counts)
+            templates: list[str] = []
+            while len(templates) < wanted:
+                template = self.template(bank, "phrases")
+                if template not in templates:
+                    templates.append(template)
+            drawn += [self.sentence(text, bank, "phrase") for text in templates]
+        return drawn
+
+    def remarks(self) -> list[Sentence]:
+        """Draw sentences that could stand in any ticket."""
+        kinds = [("context", "context")] * self.dice.pick((0, 0, 1, 1, 1, 2))
+        kinds += [("grumbles", "grumble")] * self.dice.pick((0, 0, 1, 1, 2))
+        templates: list[tuple[str, str]] = []
+        for kind, role in kinds:
+            entry = (self.template(self.background, kind), role)
+            if entry not in templates:
+                templates.append(entry)
+        return [self.sentence(text, self.background, role) for text, role in templates]
+
+    def grumbling_late(self, body: list[Sentence]) -> list[Sentence]:
+        """Move grumbles behind the first phrase, for "this" and "it" to mean it."""
+        first = [sentence.role for sentence in body].index("phrase")
+        early = [s for s in body[:first] if s.role == "grumble"]
+        calm = [s for s in body[:first] if s.role != "grumble"]
+        return [*calm, *body[first:], *early]
+
+    def with_asides(self, body: list[Sentence], topics: list[Bank]) -> list[Sentence]:
+        """Mention other topics in passing, alone or as a phrase's first clause."""
+        others = [bank for bank in self.topics if bank not in topics]
+        for _ in range(self.dice.pick((0, 0, 0, 1, 1, 1, 1, 2))):
+            bank = self.dice.pick(others)
+            clause = self.expand(self.aside(bank), bank)
+            free = [i for i, sentence in enumerate(body) if sentence.takes_clause()]
+            clause = clause[:1].upper() + clause[1:]
+            if free and self.dice.chance(0.5):
+                place = self.dice.pick(free)
+                joined = body[place].after(f"{clause}, but ")
+                body[place] = joined._replace(role="joined")
+            else:
+                alone = Sentence((Piece(f"{clause}."),), "aside")
+                body.insert(self.dice.below(len(body) + 1), alone)
+        return body
+
+    def aside(self, bank: Bank) -> str:
+        """Draw a clause that names a topic without raising it."""
+        if self.dice.chance(0.5):
+            return self.template(bank, "asides")
+        kind = self.dice.pick(("thing", "issue"))
+        frame = self.template(self.background, f"{kind}_frames")
+        return frame.replace(f"{{{kind}}}", self.template(bank, f"{kind}s"))
+
+    def linked(self, body: list[Sentence]) -> list[Sentence]:
+        """Put "also" and the like before some of the later phrases."""
+        linked: list[Sentence] = []
+        previous = None
+        for sentence in body:
+            if sentence.role == "phrase" and previous and self.dice.chance(0.4):
+                kind = "links" if previous == sentence.topic else "turns"
+                sentence = sentence.after(self.template(self.background, kind))
+            previous = sentence.topic or previous
+            linked.append(sentence)
+        return linked
+
+    def framed(self, body: list[Sentence]) -> list[Sentence]:
+        """Add a greeting and a closing to some."""
+        if self.dice.chance(0.45):
+            template = self.template(self.background, "greetings")
+            body = [self.sentence(template, self.background, "greeting"), *body]
+        if self.dice.chance(0.45):
+            template = self.template(self.background, "closings")
+            body = [*body, self.sentence(template, self.background, "closing")]
+        return body
+
+    def template(self, bank: Bank, kind: str) -> str:
+        """Draw a template of a kind."""
+        return self.dice.pick(bank.templates[kind])
+
+    def expand(self, template: str, bank: Bank) -> str:
+        """Fill slots and choices, innermost first, then the digits."""
+
+        def fill(match: re.Match[str]) -> str:
+            name = match[1]
+            if "|" in name:
+                return self.dice.pick(name.split("|"))
+            if name not in self.steady:
+                filler = self.dice.pick(bank.fillers[name])
+                if name not in STEADY:
+                    return filler
+                self.steady[name] = filler
+            return self.steady[name]
+
+        while INNER_SLOT.search(template):
+            template = INNER_SLOT.sub(fill, template)
+        digits = re.sub("#", lambda _: str(1 + self.dice.below(9)), template)
+        return re.sub(" +", " ", digits)
+
+    def sentence(
+        self, template: str, bank: Bank, role: str, *, small: bool = False
+    ) -> Sentence:
+        """Expand a template and cut it at the marks of its evidence."""
+        pieces = []
+        for part in EVIDENCE.split(self.expand(template, bank)):
+            marked = part.startswith("[")
+            if part:
+                pieces.append(Piece(part.strip("[]"), bank.name if marked else None))
+        if not small:
+            first = pieces[0].text
+            pieces[0] = pieces[0]._replace(text=first[:1].upper() + first[1:])
+        topic = bank.name if role == "phrase" else None
+        return Sentence(tuple(pieces), role, topic)
+
+    def typed(self, sentences: list[Sentence], topics: list[Bank]) -> Ticket:
+        """Type the sentences with one customer's slips, noting where evidence falls."""
+        hand = draw_hand(self.dice)
+        text = ""
+        spans = []
+        for sentence in sentences:
+            text += " " if text else ""
+            for piece in sentence.pieces:
+                start = len(text)
+                text += roughen(piece.text, hand, self.dice)
+                if piece.topic:
+                    spans.append(Span(start, len(text), piece.topic))
+        return Ticket(text, tuple(sorted(bank.name for bank in topics)), tuple(spans))

@@ -1,0 +1,97 @@
+"""Accuracy for one label a text; exact match and named averages for several.
+
+Precision, recall and F1 come in three averages, never mixed up: `micro` (over all
+decisions), `macro` (over classes) and `samples` (over texts, what the authors' released
+code prints). An average over nothing counts as zero.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.files import atomic_path
+
+__all__ = ["confusion", "multi_label", "per_class", "plot_confusion", "single_label"]
+
+AVERAGES = ("micro", "macro", "samples")
+
+
+def single_label(scores: NDArray, targets: NDArray) -> dict[str, float]:
+    """Return the accuracy and macro F1 of the highest score, (N, J) against (N, J).
+
+    A text of which every score is zero has no prediction, so it is never right.
+    """
+    from sklearn.metrics import f1_score
+
+    truth, guess = targets.argmax(1), highest(scores)
+    classes = np.arange(targets.shape[1])
+    f1 = f1_score(truth, guess, labels=classes, average="macro", zero_division=0)
+    return {"accuracy": float((truth == guess).mean()), "macro_f1": float(f1)}
+
+
+def highest(scores: NDArray) -> NDArray:
+    """Return the class of the highest score, -1 where no score is above zero."""
+    return np.where((scores > 0).any(1), scores.argmax(1), -1)
+
+
+def multi_label(predicted: NDArray, targets: NDArray) -> dict[str, float]:
+    """Return exact match and every average of two boolean (N, J) arrays."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    predicted, targets = predicted.astype(bool), targets.astype(bool)
+    result = {"exact_match": float((predicted == targets).all(1).mean())}
+    for average in AVERAGES:
+        values = precision_recall_fscore_support(
+            targets, predicted, average=average, zero_division=0
+        )
+        for name, value in zip(("precision", "recall", "f1"), values, strict=False):
+            result[f"{average}_{name}"] = float(value)
+    return result
+
+
+def per_class(
+    predicted: NDArray, targets: NDArray, labels: Sequence[str]
+) -> list[dict[str, str | float | int]]:
+    """Return one row a class: precision, recall, F1, and how many texts carry it."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    columns = precision_recall_fscore_support(
+        targets.astype(bool), predicted.astype(bool), average=None, zero_division=0
+    )
+    return [
+        {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "texts": int(n)}
+        for label, p, r, f, n in zip(labels, *columns, strict=True)
+    ]
+
+
+def confusion(scores: NDArray, targets: NDArray) -> NDArray:
+    """Return counts (J, J): true class down, highest score across."""
+    from sklearn.metrics import confusion_matrix
+
+    classes = np.arange(targets.shape[1])
+    return confusion_matrix(targets.argmax(1), highest(scores), labels=classes)
+
+
+def plot_confusion(matrix: NDArray, labels: Sequence[str], path: Path | str) -> None:
+    """Draw the confusion matrix, shaded by the share of each true class."""
+    from matplotlib.figure import Figure  # no pyplot: no global state, no display
+
+    size = min(3.0 + 0.45 * len(labels), 20)
+    figure = Figure(figsize=(size + 1, size), layout="constrained")
+    axes = figure.add_subplot()
+    share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    ticks = range(len(labels))
+    axes.set(xlabel="predicted", ylabel="true", xticks=ticks, yticks=ticks)
+    axes.set_xticklabels(labels, rotation=45, ha="right")
+    axes.set_yticklabels(labels)
+    if len(labels) <= 30:  # beyond that the numbers would only smudge the picture
+        for row, column in np.ndindex(matrix.shape):
+            shade = "white" if share[row, column] > 0.5 else "black"
+            count = str(matrix[row, column])
+            axes.text(column, row, count, ha="center", va="center", color=shade)
+    figure.colorbar(image, label="share of the true class")
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=Path(path).suffix[1:] or "png", dpi=150)

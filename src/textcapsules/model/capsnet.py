@@ -1,0 +1,127 @@
+"""Capsule-A and Capsule-B: n-gram networks over one embedding, their outputs averaged.
+
+Capsule-A is the case of a single n-gram size. A text too short for a network's windows
+(fewer than K1 + K2 - 1 tokens) is taken as that long, the missing words being zero
+vectors, so its scores depend on the text alone; an empty text has no capsule that votes
+and scores zero for every class.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from textcapsules.model.functional import pose_length
+from textcapsules.model.layers import (
+    ClassCapsules,
+    ConvCapsules,
+    NgramConv,
+    PrimaryCapsules,
+)
+from textcapsules.model.routing import Routed
+
+__all__ = ["BranchRouting", "CapsuleNetwork", "CapsuleOutput", "NgramBranch"]
+
+
+class BranchRouting(NamedTuple):
+    """What one n-gram network routed, for explanations."""
+
+    ngram_size: int
+    mask: Tensor  # (B, P), which n-grams lie inside the text
+    conv: Routed | None  # windows to convolutional capsules, None if left out
+    classes: Routed  # capsules to classes and orphan
+
+
+class CapsuleOutput(NamedTuple):
+    """Lengths of the classes, of the orphan apart, and the routing when asked for."""
+
+    scores: Tensor  # (B, n_classes)
+    orphan: Tensor | None  # (B,)
+    branches: tuple[BranchRouting, ...]
+
+    def lengths(self, *, orphan: bool) -> Tensor:
+        """Return the classes' lengths, with the orphan's as a last column if asked."""
+        if not orphan or self.orphan is None:
+            return self.scores
+        return torch.cat([self.scores, self.orphan.unsqueeze(1)], 1)
+
+
+class NgramBranch(nn.Module):
+    """The four layers for one n-gram size."""
+
+    def __init__(
+        self,
+        ngrams: NgramConv,
+        primary: PrimaryCapsules,
+        conv: ConvCapsules | None,
+        classes: ClassCapsules,
+    ) -> None:
+        super().__init__()
+        self.ngrams, self.primary = ngrams, primary
+        self.conv, self.classes = conv, classes
+        window = 1 if conv is None else conv.window
+        # Tokens a text must have for one window of the last local layer.
+        self.min_tokens = ngrams.ngram_size + (window - 1) * ngrams.stride
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> BranchRouting:
+        """(B, T, V) and (B, T) to what was routed to the classes."""
+        vectors, mask = lengthen(vectors, mask, self.min_tokens)
+        features, inside = self.ngrams(vectors, mask)
+        capsules, positions, routed = self.primary(features), inside, None
+        if self.conv is not None:
+            capsules, positions, routed = self.conv(capsules, inside)
+        classes = self.classes(capsules, positions)
+        return BranchRouting(self.ngrams.ngram_size, inside, routed, classes)
+
+
+class CapsuleNetwork(nn.Module):
+    """Embedding, n-gram networks side by side, and the average of their outputs."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        branches: list[NgramBranch],
+        *,
+        n_classes: int,
+        dropout: float = 0.0,
+        average: str = "lengths",
+        pad_to: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.branches = embedding, nn.ModuleList(branches)
+        self.n_classes, self.average = n_classes, average
+        self.dropout = nn.Dropout(dropout)
+        # Set where padding votes (preset `released`): every text is padded to this.
+        self.pad_to = pad_to
+
+    def forward(
+        self, ids: Tensor, mask: Tensor, *, inspect: bool = False
+    ) -> CapsuleOutput:
+        """Word numbers (B, T) and their mask to the lengths of the classes."""
+        if self.pad_to is not None:
+            ids = F.pad(ids, (0, self.pad_to - ids.shape[1]))
+            mask = torch.ones_like(ids, dtype=torch.bool)
+        vectors = self.dropout(self.embedding(ids))  # (B, T, V)
+        routed = tuple(branch(vectors, mask) for branch in self.branches)
+        if self.average == "poses":
+            poses = torch.stack([branch.classes.poses for branch in routed])
+            lengths = pose_length(poses.mean(0))  # (B, E)
+        else:
+            lengths = torch.stack([b.classes.lengths for b in routed]).mean(0)
+        has_orphan = lengths.shape[1] > self.n_classes
+        return CapsuleOutput(
+            scores=lengths[:, : self.n_classes],
+            orphan=lengths[:, self.n_classes] if has_orphan else None,
+            branches=routed if inspect else (),
+        )
+
+
+def lengthen(vectors: Tensor, mask: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """Pad to `tokens` positions, and call that many real in any text that has a word."""
+    missing = tokens - vectors.shape[1]
+    if missing > 0:
+        vectors = F.pad(vectors, (0, 0, 0, missing))
+        mask = F.pad(mask, (0, missing))
+    start = torch.arange(mask.shape[1], device=mask.device) < tokens  # (T,)
+    return vectors, mask | (start & mask.any(1, keepdim=True))

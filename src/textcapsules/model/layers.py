@@ -1,0 +1,136 @@
+"""The four layers of the paper, each a small module of plain numbers.
+
+A layer takes and returns a mask over positions: True where the whole n-gram, or the
+whole window of n-grams, lies inside the text. What is False never votes.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from textcapsules.model.functional import squash
+from textcapsules.model.routing import Routed, RoutingOptions, route
+
+__all__ = ["ClassCapsules", "ConvCapsules", "NgramConv", "PrimaryCapsules"]
+
+
+def window_mask(mask: Tensor, size: int, stride: int = 1) -> Tensor:
+    """Return which windows of `size` lie wholly where `mask` (B, T) is True."""
+    return mask.unfold(1, size, stride).all(-1)  # (B, P)
+
+
+def xavier_(weight: Tensor, fan_in: int, fan_out: int) -> None:
+    """Fill `weight` uniformly, with Glorot and Bengio's limit for these fans."""
+    limit = math.sqrt(6 / (fan_in + fan_out))
+    nn.init.uniform_(weight, -limit, limit)
+
+
+class NgramConv(nn.Module):
+    """N-gram features at every position: valid convolution over words, then ReLU."""
+
+    def __init__(
+        self,
+        *,
+        embedding_size: int,
+        filters: int,
+        ngram_size: int,
+        stride: int = 1,
+        initialiser: str = "xavier",
+    ) -> None:
+        super().__init__()
+        self.ngram_size, self.stride = ngram_size, stride
+        self.conv = nn.Conv1d(embedding_size, filters, ngram_size, stride)
+        fan_in = ngram_size * embedding_size
+        # TensorFlow saw a (K1, V, 1, B) kernel, an image with one channel: its fan-out
+        # counts the embedding too, which makes the first weights 5.5 times smaller.
+        fan_out = filters * (fan_in if initialiser == "tensorflow" else ngram_size)
+        xavier_(self.conv.weight, fan_in, fan_out)
+        nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, V) and (B, T) to features M (B, P, F) and their mask (B, P)."""
+        features = F.relu(self.conv(vectors.transpose(1, 2)))  # (B, F, P)
+        return features.transpose(1, 2), window_mask(mask, self.ngram_size, self.stride)
+
+
+class PrimaryCapsules(nn.Module):
+    """C capsules at every position, each a squashed linear map of the features."""
+
+    def __init__(
+        self, *, filters: int, capsule_types: int, capsule_size: int, squash: str
+    ) -> None:
+        super().__init__()
+        self.shape, self.squash = (capsule_types, capsule_size), squash
+        self.linear = nn.Linear(filters, capsule_types * capsule_size)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """M (B, P, F) to capsules (B, P, C, D)."""
+        poses = self.linear(features).unflatten(-1, self.shape)  # (B, P, C, D)
+        return squash(poses, self.squash)
+
+
+class RoutedLayer(nn.Module):
+    """A transform with its bias, and how to route: what both routed layers share."""
+
+    def __init__(
+        self,
+        *,
+        n_children: int,
+        n_parents: int,
+        capsule_size: int,
+        options: RoutingOptions,
+        shared: bool = True,
+        bias: bool = True,
+        initialiser: str = "xavier",
+    ) -> None:
+        super().__init__()
+        self.options, self.backend = options, "auto"
+        lead = () if shared else (n_children,)
+        d = capsule_size
+        self.transform = nn.Parameter(torch.empty(*lead, n_parents, d, d))
+        # TensorFlow saw one (d, J·d) kernel; each parent's own map is (d, d).
+        xavier_(self.transform, d, d * n_parents if initialiser == "tensorflow" else d)
+        self.bias = nn.Parameter(torch.zeros(*lead, n_parents, d)) if bias else None
+
+    def route(self, children: Tensor, mask: Tensor) -> Routed:
+        """Route (B, I, D) children, of which there may be fewer than transforms."""
+        transform, bias = self.transform, self.bias
+        if transform.ndim == 4:  # a short batch uses the first positions' transforms
+            transform = transform[: children.shape[1]]
+            bias = None if bias is None else bias[: children.shape[1]]
+        return route(
+            children, transform, bias, mask, self.options, backend=self.backend
+        )
+
+
+class ConvCapsules(RoutedLayer):
+    """Parents that each see a window of K positions times C capsule types."""
+
+    def __init__(self, *, window: int, capsule_types: int, **settings) -> None:
+        super().__init__(n_children=window * capsule_types, **settings)
+        self.window = window
+
+    def forward(
+        self, capsules: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor, Routed]:
+        """(B, P, C, D) and (B, P) to parents (B, P', J, D), their mask and routing."""
+        B, _, C, D = capsules.shape
+        windows = capsules.unfold(1, self.window, 1)  # (B, P', C, D, K)
+        P, I = windows.shape[1], self.window * C  # noqa: E741
+        children = windows.permute(0, 1, 4, 2, 3).reshape(B * P, I, D)
+        inside = window_mask(mask, self.window)  # (B, P')
+        routed = self.route(children, inside.reshape(-1, 1).expand(-1, I))
+        return routed.poses.reshape(B, P, -1, D), inside, routed
+
+
+class ClassCapsules(RoutedLayer):
+    """One parent a class, and the orphan, over every capsule of the text."""
+
+    def forward(self, capsules: Tensor, mask: Tensor) -> Routed:
+        """(B, P, C, D) and (B, P) to one pose a class."""
+        children = capsules.flatten(1, 2)  # (B, P·C, D)
+        return self.route(children, mask.repeat_interleave(capsules.shape[2], 1))

@@ -1,0 +1,130 @@
+"""Algorithm 1 of Zhao et al. (2018) in plain PyTorch: the definition of routing.
+
+Two equal ways to compute it. `route_with_votes` forms every vote, as the paper writes
+it. `route_without_votes` never does: with one transform W_j and bias β_j a parent,
+
+    Σ_i c_ij û_j|i = W_j (Σ_i c_ij u_i) + (Σ_i c_ij) β_j    sum children, transform once
+    û_j|i · v_j    = u_i · (W_jᵀ v_j) + β_j · v_j            pull the parent back once
+
+so memory grows with I·J + J·D·H instead of I·J·H. Every kernel is tested against these.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, einsum
+
+from textcapsules.model.functional import coupling_softmax, pose_length, squash
+
+__all__ = ["Routed", "RoutingOptions", "route_with_votes", "route_without_votes"]
+
+
+class RoutingOptions(NamedTuple):
+    """How to route; the defaults are the paper's."""
+
+    iterations: int = 3
+    leaky: bool = True
+    amendment: bool = True
+    squash: str = "norm"
+
+
+class Routed(NamedTuple):
+    """What routing found; the couplings are those that made the poses."""
+
+    poses: Tensor  # v, (B, J, H)
+    lengths: Tensor  # a, (B, J)
+    couplings: Tensor  # c, (B, I, J)
+
+
+def form_votes(
+    children: Float[Tensor, "b i d"],
+    transform: Float[Tensor, "*i j d h"],
+    bias: Float[Tensor, "*i j h"] | None,
+) -> Float[Tensor, "b i j h"]:
+    """Return û_j|i = W u_i + β for a shared (J, D, H) or non-shared (I, J, D, H) W."""
+    letters = "jdh" if transform.ndim == 3 else "ijdh"
+    votes = einsum(f"bid,{letters}->bijh", children, transform)  # (B, I, J, H)
+    return votes if bias is None else votes + bias
+
+
+def route_with_votes(
+    children: Float[Tensor, "b i d"],
+    transform: Float[Tensor, "*i j d h"],
+    bias: Float[Tensor, "*i j h"] | None = None,
+    mask: Bool[Tensor, "b i"] | None = None,
+    options: RoutingOptions = RoutingOptions(),
+) -> Routed:
+    """Route by forming every vote, as the paper writes it."""
+    votes = form_votes(children, transform, bias)  # û, (B, I, J, H)
+
+    def gather(couplings: Tensor) -> Tensor:  # Σ_i c_ij û_j|i, (B, J, H)
+        return einsum("bij,bijh->bjh", couplings, votes)
+
+    def agree(poses: Tensor) -> Tensor:  # û_j|i · v_j, (B, I, J)
+        return einsum("bijh,bjh->bij", votes, poses)
+
+    existence = child_weight(children, mask, options)
+    return iterate(gather, agree, existence, transform.shape[-3], options)
+
+
+def route_without_votes(
+    children: Float[Tensor, "b i d"],
+    transform: Float[Tensor, "j d h"],
+    bias: Float[Tensor, "j h"] | None = None,
+    mask: Bool[Tensor, "b i"] | None = None,
+    options: RoutingOptions = RoutingOptions(),
+) -> Routed:
+    """Route the same way by the two identities; the transform must be shared."""
+
+    def gather(couplings: Tensor) -> Tensor:  # W_j Σ_i c_ij u_i + β_j Σ_i c_ij
+        total = einsum("bij,bid->bjd", couplings, children)  # (B, J, D)
+        total = einsum("bjd,jdh->bjh", total, transform)  # (B, J, H)
+        return total if bias is None else total + couplings.sum(1)[..., None] * bias
+
+    def agree(poses: Tensor) -> Tensor:  # u_i · W_jᵀ v_j + β_j · v_j
+        pulled = einsum("jdh,bjh->bjd", transform, poses)  # (B, J, D)
+        agreement = einsum("bid,bjd->bij", children, pulled)  # (B, I, J)
+        if bias is None:
+            return agreement
+        return agreement + einsum("jh,bjh->bj", bias, poses).unsqueeze(1)
+
+    existence = child_weight(children, mask, options)
+    return iterate(gather, agree, existence, transform.shape[-3], options)
+
+
+def iterate(
+    gather: Callable[[Tensor], Tensor],
+    agree: Callable[[Tensor], Tensor],
+    existence: Float[Tensor, "b i 1"],
+    n_parents: int,
+    options: RoutingOptions,
+) -> Routed:
+    """Run Algorithm 1, line by line.
+
+    The paper also updates the logits after the last iteration; nothing reads them.
+    """
+    logits = existence.new_zeros(*existence.shape[:2], n_parents)  # b, (B, I, J)
+    couplings = existence * coupling_softmax(logits, leaky=options.leaky)  # c
+    poses = squash(gather(couplings), options.squash)  # v, (B, J, H)
+    for _ in range(options.iterations - 1):
+        logits = logits + agree(poses)
+        couplings = existence * coupling_softmax(logits, leaky=options.leaky)
+        poses = squash(gather(couplings), options.squash)
+    return Routed(poses, pose_length(poses), couplings)
+
+
+def child_weight(
+    children: Float[Tensor, "b i d"],
+    mask: Bool[Tensor, "b i"] | None,
+    options: RoutingOptions,
+) -> Float[Tensor, "b i 1"]:
+    """Return what multiplies a child's couplings: its length â if amended, 0 if masked."""
+    if options.amendment:
+        weight = pose_length(children)
+    else:
+        weight = torch.ones_like(children[..., 0])
+    if mask is not None:
+        weight = weight * mask
+    return weight.unsqueeze(-1)

@@ -1,0 +1,186 @@
+"""Words and their numbers: a `tokenizers.Tokenizer` with a word-level vocabulary.
+
+Row 0 is padding and row 1 the unknown word. Their names hold square brackets beside
+letters, which no rule leaves together, and they are plain entries of the vocabulary,
+not "special tokens" sought in the raw text: a text that says "[PAD]" is not padding.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer, models, trainers
+
+from textcapsules.errors import ModelFolderError
+from textcapsules.files import write_text
+from textcapsules.text.tokenize import (
+    RULES,
+    Rule,
+    build_rule,
+    split_text,
+    valid_unicode,
+)
+
+__all__ = ["PAD", "PAD_ID", "UNK", "UNK_ID", "TextTokenizer", "Token"]
+
+PAD, PAD_ID = "[PAD]", 0
+UNK, UNK_ID = "[UNK]", 1
+
+_ENCODED_TOGETHER = 4096  # texts; bounds the memory of the encodings in flight
+
+# Threads of the Rust library do not survive a fork, and it warns on stderr of a fork
+# unless told what to do: work on all cores here, on one in a forked child.
+if "TOKENIZERS_PARALLELISM" not in os.environ:
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(
+            after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false")
+        )
+
+
+class Token(NamedTuple):
+    """A word of a text: `original[start:end]`, `text` in normal form, its row `id`."""
+
+    text: str
+    start: int
+    end: int
+    id: int
+
+
+class TextTokenizer:
+    """Turns texts into row numbers of a vocabulary.
+
+    >>> tokenizer = TextTokenizer.train(["a good film", "a bad film"], rule="words")
+    >>> tokenizer.words
+    ['[PAD]', '[UNK]', 'a', 'film', 'bad', 'good']
+    >>> tokenizer.encode(["A good plot"], max_tokens=200)[0].tolist()
+    [2, 5, 1]
+    """
+
+    def __init__(self, words: Sequence[str], *, rule: str) -> None:
+        """Make a tokenizer of words in row order, the first two `PAD` and `UNK`."""
+        if tuple(words[:2]) != (PAD, UNK):
+            raise ValueError(
+                f"words must begin with {PAD} and {UNK}; got {list(words[:2])!r}."
+            )
+        vocabulary = {word: row for row, word in enumerate(words)}
+        if len(vocabulary) != len(words):
+            raise ValueError("words must be all different; got some repeated.")
+        self.words = list(words)
+        self.rule = rule
+        self._rule = build_rule(rule)
+        self._tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+        _set_rule(self._tokenizer, self._rule)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        *,
+        rule: str,
+        min_count: int = 1,
+        max_words: int = 200_000,
+        extra_words: Iterable[str] = (),
+    ) -> "TextTokenizer":
+        """Collect the vocabulary of some texts, by count and then alphabetically.
+
+        Args:
+            texts: read once, in a stream.
+            rule: a name of `textcapsules.text.tokenize.RULES`.
+            min_count: rarer words become `UNK`.
+            max_words: rows given to counted words at most, most frequent first.
+            extra_words: get rows after those, whatever their count, unless they have
+                one already. They must be in the rule's normal form (say, lower case),
+                or no text will ever meet them.
+        """
+        counter = Tokenizer(models.WordLevel({UNK: UNK_ID}, unk_token=UNK))
+        _set_rule(counter, build_rule(rule))
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=max_words,
+            min_frequency=min_count,
+            show_progress=False,
+            special_tokens=[],
+        )
+        counter.train_from_iterator(map(valid_unicode, texts), trainer)
+        counted = counter.get_vocab()
+        ordered = sorted(counted, key=counted.__getitem__)
+        extra = map(valid_unicode, extra_words)
+        return cls(list(dict.fromkeys([PAD, UNK, *ordered, *extra])), rule=rule)
+
+    @property
+    def n_words(self) -> int:
+        """Rows of the vocabulary, padding and the unknown word included."""
+        return len(self.words)
+
+    def encode(self, texts: Sequence[str], max_tokens: int) -> list[np.ndarray]:
+        """Return the first `max_tokens` row numbers of each text, int32."""
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1; got {max_tokens}.")
+        documents = []
+        for start in range(0, len(texts), _ENCODED_TOGETHER):
+            stop = start + _ENCODED_TOGETHER
+            part = [valid_unicode(text) for text in texts[start:stop]]
+            found = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
+            documents += [np.array(each.ids[:max_tokens], np.int32) for each in found]
+        return documents
+
+    def tokens(self, text: str) -> list[Token]:
+        """Return every token of one text with its place in it."""
+        rows = self._tokenizer.token_to_id
+        found = []
+        for piece in split_text(text, self._rule):
+            row = rows(piece.text)
+            found.append(Token(*piece, UNK_ID if row is None else row))
+        return found
+
+    def save(self, path: Path | str) -> None:
+        """Write one standard `tokenizer.json`, which `tokenizers` reads by itself."""
+        write_text(path, self._tokenizer.to_str(pretty=True))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "TextTokenizer":
+        """Read what `save` wrote; the rule is recognised by what it does."""
+        try:
+            content = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _damaged(path, error) from error
+        try:
+            tokenizer = Tokenizer.from_str(content)
+        except Exception as error:  # the Rust library raises nothing narrower
+            raise _damaged(path, error) from error
+        ids = tokenizer.get_vocab(with_added_tokens=False)
+        words = sorted(ids, key=ids.__getitem__)
+        rule = _recognise(tokenizer)
+        if sorted(ids.values()) != list(range(len(ids))) or words[:2] != [PAD, UNK]:
+            raise _damaged(path, f"rows that do not begin with {PAD} and {UNK}")
+        if rule is None:
+            raise _damaged(path, f"a rule that is none of {', '.join(RULES)}")
+        return cls(words, rule=rule)
+
+
+def _set_rule(tokenizer: Tokenizer, rule: Rule) -> None:
+    # The stubs declare these two attributes read-only; the documentation sets them.
+    tokenizer.normalizer = rule.normalizer  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = rule.pre_tokenizer  # type: ignore[assignment]
+
+
+def _recognise(tokenizer: Tokenizer) -> str | None:
+    """Return the name of the rule a tokenizer follows, if it is one of ours."""
+    held = tokenizer.normalizer, tokenizer.pre_tokenizer
+    if None in held:
+        return None
+    state = [part.__getstate__() for part in held]  # type: ignore[union-attr]
+    for name in RULES:
+        if state == [part.__getstate__() for part in build_rule(name)]:
+            return name
+    return None
+
+
+def _damaged(path: Path | str, got: object) -> ModelFolderError:
+    reason = " ".join(str(got).split())
+    return ModelFolderError(
+        f"{path} must be a tokenizer saved by textcapsules; got {reason}. "
+        "Copy the model folder again, or train it anew."
+    )

@@ -1,0 +1,165 @@
+"""The training loop: yields a record an epoch, prints nothing.
+
+Everything random in an epoch is drawn from (seed, epoch), so that an epoch is a function
+of the weights and moments it starts from.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from textcapsules.calibrate import join_documents, joined_pairs
+from textcapsules.config import RunConfig
+from textcapsules.errors import TextCapsulesError
+from textcapsules.losses import network_loss
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.text.batch import epoch_batches, make_batch
+from textcapsules.training.checkpoint import Best, Progress
+from textcapsules.training.prepare import Encoded
+from textcapsules.training.selection import DevSet
+
+__all__ = ["Step", "Trainer"]
+
+
+class Step(NamedTuple):
+    """What a progress bar wants to know."""
+
+    epoch: int
+    step: int
+    n_steps: int
+    loss: float
+
+
+class Trainer:
+    """A network in training: its optimiser, its progress, and the epochs to come."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        network: CapsuleNetwork,
+        train: Encoded,
+        dev: DevSet,
+        device: torch.device,
+    ) -> None:
+        self.config, self.train, self.dev = config, train, dev
+        self.accelerator = Accelerator(cpu=device.type == "cpu")
+        parameters = [p for p in network.parameters() if p.requires_grad]
+        adam = torch.optim.Adam(parameters, config.train.learning_rate, fused=True)
+        self.network: nn.Module = self.accelerator.prepare_model(network)
+        self.optimiser = self.accelerator.prepare_optimizer(adam)
+        self.progress = Progress([], None)
+
+    def epochs(
+        self, on_step: Callable[[Step], None] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Run the epochs still to come and yield the record of each."""
+        for epoch in range(len(self.progress.records), self.config.train.epochs):
+            if self.exhausted():
+                return
+            yield self.run_epoch(epoch, on_step)
+
+    def exhausted(self) -> bool:
+        """Tell whether the dev score has not risen for `patience` epochs."""
+        patience, (records, best) = self.config.train.patience, self.progress
+        if not patience or best is None:
+            return False
+        return len(records) - 1 - best.epoch >= patience
+
+    def run_epoch(
+        self, epoch: int, on_step: Callable[[Step], None] | None
+    ) -> dict[str, Any]:
+        """Train for one epoch, judge it on dev, and keep the weights if best."""
+        started = time.perf_counter()
+        train, seed = self.config.train, self.config.train.seed
+        # One integer from two, so that no two (seed, epoch) share their draws.
+        torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+        rate = train.learning_rate * train.rate_decay**epoch
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        loss = self.train_once(epoch, on_step)
+        trained = time.perf_counter()
+        record = {
+            "epoch": epoch + 1,
+            "loss": loss,
+            **self.dev.judge(self.network),
+            "learning_rate": rate,
+            "train_seconds": round(trained - started, 3),
+            "dev_seconds": round(time.perf_counter() - trained, 3),
+        }
+        self.progress = Progress([*self.progress.records, record], self.best(record))
+        return record
+
+    def train_once(self, epoch: int, on_step: Callable[[Step], None] | None) -> float:
+        """Go over the training texts once and return the mean loss a text."""
+        documents, targets = self.epoch_documents(epoch)
+        batches = epoch_batches(
+            [len(ids) for ids in documents],
+            self.config.train.batch_size,
+            seed=self.config.train.seed,
+            epoch=epoch,
+        )
+        self.network.train()
+        total = torch.zeros((), device=self.accelerator.device)
+        for step, rows in enumerate(batches):
+            batch = make_batch(documents, targets, rows)
+            loss = self.step(batch.to(self.accelerator.device), epoch)
+            total += loss * len(rows)
+            if on_step is not None:
+                on_step(Step(epoch, step, len(batches), float(loss)))
+        mean = float(total) / len(documents)
+        if not math.isfinite(mean):
+            raise TextCapsulesError(
+                f"loss must stay finite; got {mean} in epoch {epoch + 1}. "
+                "Lower --learning-rate or set --clip-norm."
+            )
+        return mean
+
+    def epoch_documents(self, epoch: int) -> Encoded:
+        """Return the training texts, with fresh joined ones if asked for."""
+        n_joined = round(self.config.train.joined * len(self.train.documents))
+        if not n_joined:
+            return self.train
+        seeds = [self.config.train.seed, epoch]
+        pairs = joined_pairs(self.train.targets, n_joined, seeds)
+        joined, targets = join_documents(
+            *self.train, pairs, self.config.text.max_tokens
+        )
+        return Encoded(
+            [*self.train.documents, *joined],
+            np.concatenate([self.train.targets, targets]),
+        )
+
+    def step(self, batch: Any, epoch: int) -> torch.Tensor:
+        """Update the weights on one batch and return its loss."""
+        config = self.config
+        output = self.network(batch.ids, batch.mask)
+        lengths = output.lengths(orphan=config.loss.orphan_in_loss)
+        loss = network_loss(config.loss, lengths, batch.targets, epoch)
+        self.accelerator.backward(loss)
+        if config.train.clip_norm:
+            self.accelerator.clip_grad_norm_(
+                self.network.parameters(), config.train.clip_norm
+            )
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        return loss.detach()
+
+    def best(self, record: dict[str, Any]) -> Best:
+        """Return the epoch to keep: this one, or the best before it."""
+        select = self.config.train.select
+        score = next(record[key] for key in record if key.startswith("dev_"))
+        before = self.progress.best
+        if before is not None and select != "last" and score <= before.score:
+            return before
+        weights = {
+            name: parameter.detach().to("cpu", copy=True)
+            for name, parameter in self.network.named_parameters()
+            if parameter.requires_grad
+        }
+        return Best(record["epoch"] - 1, score, weights)

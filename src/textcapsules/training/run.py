@@ -1,0 +1,227 @@
+"""A run: options in, a model folder out; interrupted at any moment, it can go on."""
+
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from textcapsules import __version__
+from textcapsules.classifier import (
+    MODEL_FILES,
+    Labels,
+    TextClassifier,
+    pick_device,
+    read_json,
+    read_run_config,
+)
+from textcapsules.config import RunConfig
+from textcapsules.errors import ModelFolderError
+from textcapsules.files import write_json
+from textcapsules.training.checkpoint import read_checkpoint, write_checkpoint
+from textcapsules.training.loop import Step, Trainer
+from textcapsules.training.prepare import Prepared, prepare
+from textcapsules.training.selection import DevSet
+
+__all__ = ["resume", "train"]
+
+CHECKPOINT = "checkpoint.safetensors"
+TENSORBOARD = "tensorboard"
+OURS = {*MODEL_FILES, CHECKPOINT, TENSORBOARD}
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def train(
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    overwrite: bool = False,
+    tensorboard: bool = False,
+    on_step: Callable[[Step], None] | None = None,
+    on_epoch: Watch | None = None,
+) -> TextClassifier:
+    """Train as `config` says and write the model to `folder`.
+
+    Args:
+        config: the run's options.
+        folder: a new or empty folder, or one of an earlier run with `overwrite`.
+        overwrite: replace the earlier run in that folder.
+        tensorboard: write the epochs' figures for TensorBoard too.
+        on_step: called after every batch.
+        on_epoch: called with the record of every epoch.
+    """
+    folder = Path(folder)
+    check_folder(folder, overwrite)
+    prepared = prepare(config)  # before anything of an earlier run is removed
+    clear(folder)
+    start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
+    write_json(folder / "training.json", start)
+    classifier_of(prepared).save_setup(folder)
+    return go_on(prepared, folder, start, on_step, on_epoch)
+
+
+def resume(
+    folder: Path | str,
+    *,
+    on_step: Callable[[Step], None] | None = None,
+    on_epoch: Watch | None = None,
+) -> TextClassifier:
+    """Go on with an interrupted run; a finished one is only loaded."""
+    folder = Path(folder)
+    config = read_run_config(folder)
+    start = read_json(folder / "training.json")
+    if start.get("finished"):
+        return TextClassifier.load(folder)
+    prepared = prepare(config)
+    if prepared.facts["fingerprint"] != start.get("fingerprint"):
+        raise ModelFolderError(
+            f"{folder} must be resumed on the data it was started on; got other texts "
+            f"from {config.data.source}. Restore them, or train anew with --overwrite."
+        )
+    return go_on(prepared, folder, start, on_step, on_epoch)
+
+
+def go_on(
+    prepared: Prepared,
+    folder: Path,
+    start: dict[str, Any],
+    on_step: Callable[[Step], None] | None,
+    on_epoch: Watch | None,
+) -> TextClassifier:
+    """Train from the last checkpoint, or from the start, to the end."""
+    config = prepared.config
+    device = pick_device(config.train.device)
+    dev = DevSet(config, prepared.dev)
+    network = prepared.network.to(device)
+    trainer = Trainer(config, network, prepared.train, dev, device)
+    if (folder / CHECKPOINT).is_file():
+        trainer.progress = read_checkpoint(
+            folder / CHECKPOINT, network, trainer.optimiser
+        )
+    with deterministic():
+        for record in trainer.epochs(on_step):
+            write_checkpoint(
+                folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
+            )
+            if start.get("tensorboard"):
+                log_tensorboard(folder / TENSORBOARD, record)
+            if on_epoch is not None:
+                on_epoch(record)
+    return finish(prepared, trainer, dev, folder, start)
+
+
+def finish(
+    prepared: Prepared,
+    trainer: Trainer,
+    dev: DevSet,
+    folder: Path,
+    start: dict[str, Any],
+) -> TextClassifier:
+    """Take the best epoch's weights, calibrate them, and write the model folder."""
+    records, best = trainer.progress
+    assert best is not None  # there is at least one epoch
+    prepared.network.load_state_dict(best.weights, strict=False)  # frozen ones stay
+    prepared.network.eval()
+    calibration = dev.calibrate(prepared.network)
+    classifier = classifier_of(prepared, calibration["threshold"])
+    classifier.record = {
+        **start,
+        "finished": True,
+        "best_epoch": best.epoch + 1,
+        "calibration": calibration,
+        "epochs": records,
+        "seconds": round(sum(r["train_seconds"] + r["dev_seconds"] for r in records), 3),
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **environment(trainer),
+    }
+    # training.json says finished only once the weights are there.
+    unfinished = {**classifier.record, "finished": False}
+    finished, classifier.record = classifier.record, unfinished
+    classifier.save(folder)
+    classifier.record = finished
+    write_json(folder / "training.json", finished)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return classifier
+
+
+def classifier_of(prepared: Prepared, threshold: float = 0.5) -> TextClassifier:
+    """Return the run's network with its vocabulary and labels."""
+    names = prepared.corpus.labels
+    labels = Labels(names, (threshold,) * len(names), prepared.config.train.task)
+    return TextClassifier(prepared.config, prepared.tokenizer, labels, prepared.network)
+
+
+def environment(trainer: Trainer) -> dict[str, Any]:
+    """Return what the figures were made on."""
+    device = trainer.accelerator.device
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "textcapsules": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+    }
+
+
+class deterministic:  # noqa: N801 - a context manager, named as one reads it
+    """Ask torch for the same result every time; where it has none, it goes on."""
+
+    def __enter__(self) -> None:
+        self.before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+    def __exit__(self, *_: object) -> None:
+        torch.use_deterministic_algorithms(self.before, warn_only=True)
+
+
+def log_tensorboard(folder: Path, record: dict[str, Any]) -> None:
+    """Write one epoch's figures as TensorBoard scalars."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError as error:
+        raise ModelFolderError(
+            "tensorboard must be installed to write its logs; got none. "
+            "Run `pip install 'textcapsules[tensorboard]'`."
+        ) from error
+    with SummaryWriter(str(folder), purge_step=record["epoch"]) as writer:
+        for name, value in record.items():
+            if name != "epoch":
+                writer.add_scalar(name, value, record["epoch"])
+
+
+def check_folder(folder: Path, overwrite: bool) -> None:
+    """Never write into a folder that holds anything, unless it is ours to replace."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelFolderError(f"{folder} must be a folder; got a file.")
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    present = {name for name in present if not name.endswith(".tmp")}
+    foreign = sorted(present - OURS)
+    if foreign:
+        raise ModelFolderError(
+            f"{folder} must be empty or hold an earlier run; got {', '.join(foreign[:3])}"
+            ". Name another folder."
+        )
+    if "config.json" in present and not overwrite:
+        raise ModelFolderError(
+            f"{folder} must be empty; got an earlier run. Pass --resume to go on with "
+            "it, --overwrite to replace it, or name another folder."
+        )
+
+
+def clear(folder: Path) -> None:
+    """Remove an earlier run's files, and only those."""
+    for name in OURS:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+

@@ -1,0 +1,63 @@
+"""What is chosen on the development set: the epoch to keep, and the threshold.
+
+A model that must give several labels is judged on documents with several. Where the
+development set has none, they are made by joining two of its documents (`calibrate`).
+"""
+
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from textcapsules.calibrate import best_threshold, join_documents, joined_pairs
+from textcapsules.config import RunConfig
+from textcapsules.metrics import highest
+from textcapsules.model.score import score_documents
+from textcapsules.training.prepare import Encoded
+
+__all__ = ["DevSet"]
+
+
+class DevSet:
+    """Development documents, and the multi-label ones made of them."""
+
+    def __init__(self, config: RunConfig, dev: Encoded) -> None:
+        self.config, self.dev = config, dev
+        if (dev.targets.sum(1) > 1).any():
+            self.several, self.source = dev, "dev documents"
+        else:
+            pairs = joined_pairs(dev.targets, len(dev.documents), config.data.split_seed)
+            joined = join_documents(*dev, pairs, config.text.max_tokens)
+            self.several, self.source = Encoded(*joined), "joined dev documents"
+
+    def judge(self, network: nn.Module) -> dict[str, float]:
+        """Return an epoch's dev figures; the first is the one selection looks at."""
+        if self.config.train.select == "joined":
+            chosen = self.calibrate(network)
+            return {
+                "dev_" + self.config.train.threshold_for.replace("-", "_"): chosen["value"],
+                "dev_threshold": chosen["threshold"],
+                "dev_accuracy": self.accuracy(network),
+            }
+        return {"dev_accuracy": self.accuracy(network)}
+
+    def accuracy(self, network: nn.Module) -> float:
+        """Return the share of dev documents whose highest class is one of theirs."""
+        top = highest(score_documents(network, self.dev.documents))
+        hits = self.dev.targets[np.arange(len(top)), top] * (top >= 0)
+        return float(hits.mean())
+
+    def calibrate(self, network: nn.Module) -> dict[str, Any]:
+        """Return the best threshold on documents with several labels."""
+        objective = self.config.train.threshold_for
+        if not self.several.documents:  # no two dev documents differ in label
+            return {"threshold": 0.5, "value": 0.0, "documents": 0, "on": "nothing"}
+        scores = score_documents(network, self.several.documents)
+        threshold, value = best_threshold(scores, self.several.targets, objective)
+        return {
+            "threshold": threshold,
+            "value": value,
+            "objective": objective,
+            "documents": len(scores),
+            "on": self.source,
+        }
