@@ -43,7 +43,9 @@ def label_batch(
         scores, multi_label=decision.multi_label, threshold=decision.threshold
     )
     labels = [classifier.names(*row) for row in zip(scores, chosen, strict=True)]
-    columns = {PREDICTED: pa.array([list(names) for names in labels], pa.list_(pa.string()))}
+    columns = {
+        PREDICTED: pa.array([list(names) for names in labels], pa.list_(pa.string()))
+    }
     if decision.scores:
         for place, name in enumerate(classifier.labels.names):
             columns[f"score_{name}"] = pa.array(scores[:, place], pa.float32())

@@ -65,7 +65,9 @@ def pick_device(name: str) -> torch.device:
             f"device must be auto, cpu, cuda or cuda:N; got {name!r}."
         ) from error
     if device.type == "cuda" and not has_gpu:
-        raise ConfigError(f"device must be one this machine has; got {name!r}. Use cpu.")
+        raise ConfigError(
+            f"device must be one this machine has; got {name!r}. Use cpu."
+        )
     return device
 
 
@@ -138,7 +140,7 @@ class TextClassifier:
         return tuple(self.labels.names[j] for j in order if chosen[j])
 
     def save(self, folder: Path | str) -> None:
-        """Write the model folder; the weights come last, so a folder with them is whole."""
+        """Write the model folder, weights last: a folder that has them is whole."""
         folder = Path(folder)
         self.save_setup(folder)
         write_json(folder / "training.json", self.record)
@@ -152,9 +154,7 @@ class TextClassifier:
         self.tokenizer.save(folder / "tokenizer.json")
         pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
         labels = [{"name": name, "threshold": least} for name, least in pairs]
-        write_json(
-            folder / "labels.json", {"task": self.labels.task, "labels": labels}
-        )
+        write_json(folder / "labels.json", {"task": self.labels.task, "labels": labels})
 
     @classmethod
     def load(cls, folder: Path | str, device: str = "auto") -> "TextClassifier":

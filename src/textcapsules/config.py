@@ -103,7 +103,9 @@ class DataConfig(Checked):
 
     source: str = option("tickets", "A corpus of the catalogue, or a file of texts")
     data_dir: str | None = option(None, "Folder of corpora (or TEXTCAPSULES_DATA)")
-    fold: int = option(0, "Which tenth is the test set, if none is given", low=0, high=9)
+    fold: int = option(
+        0, "Which tenth is the test set, if none is given", low=0, high=9
+    )
     text_column: str = option("text", "Name of the file's text column")
     label_column: str = option("label", "Name of the file's label column")
     separator: str | None = option(None, "What parts several labels in one cell")
@@ -129,7 +131,9 @@ class TextConfig(Checked):
         "auto", "Tokenisation; auto takes the corpus's own, `words` for a user's file"
     )
     min_count: int = option(1, "Words rarer than this are unknown", low=1)
-    max_words: int = option(200_000, "Size of the vocabulary, most frequent first", low=1)
+    max_words: int = option(
+        200_000, "Size of the vocabulary, most frequent first", low=1
+    )
     max_tokens: int = option(200, "Tokens read of a text; the rest is cut", low=1)
     vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
     words_from: Literal["train", "corpus", "vectors"] = option(
@@ -152,7 +156,9 @@ class ModelConfig(Checked):
     embeddings: Literal["random", "static", "non-static"] = option(
         "non-static", "Word vectors: drawn, fixed, or trained on ('to initialize')"
     )
-    embedding_size: int = option(300, "V; the size of the vectors where they are given", low=1)
+    embedding_size: int = option(
+        300, "V; the size of the vectors where they are given", low=1
+    )
     filters: int = option(32, "B, filters of the n-gram convolution", low=1)
     stride: int = option(1, "Step of the n-gram convolution over words", low=1)
     capsule_types: int = option(32, "C, primary capsules at each position", low=1)
@@ -175,7 +181,8 @@ class ModelConfig(Checked):
         "lengths", "What capsule-b averages over its n-gram networks"
     )
     mask_padding: bool = option(
-        True, "Padding never votes; off: every text is padded to max_tokens, as released"
+        True,
+        "Padding never votes; off: every text is padded to max_tokens, as released",
     )
     initialiser: Literal["xavier", "tensorflow"] = option(
         "xavier", "Xavier-uniform, with fans counted for each map or as TensorFlow does"
@@ -193,10 +200,14 @@ class ModelConfig(Checked):
 class LossConfig(Checked):
     """What training minimises."""
 
-    loss: Literal["margin", "spread", "cross-entropy"] = option("margin", "Kind of loss")
+    loss: Literal["margin", "spread", "cross-entropy"] = option(
+        "margin", "Kind of loss"
+    )
     m_plus: float = option(0.9, "Margin loss: length asked of a true class", low=0.0)
     m_minus: float = option(0.1, "Margin loss: length allowed to others", low=0.0)
-    down_weight: float = option(0.5, "Margin loss: lambda, weight of the others", low=0.0)
+    down_weight: float = option(
+        0.5, "Margin loss: lambda, weight of the others", low=0.0
+    )
     spread_start: float = option(0.2, "Spread loss: margin in the first epoch", low=0.0)
     spread_end: float = option(0.9, "Spread loss: margin in the end", low=0.0)
     spread_epochs: int = option(10, "Spread loss: epochs from start to end", low=1)
@@ -215,14 +226,18 @@ class TrainConfig(Checked):
     learning_rate: float = option(1e-3, "Adam's step", low=0.0)
     rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)
     clip_norm: float = option(0.0, "Longest gradient allowed (0: any)", low=0.0)
-    patience: int = option(0, "Epochs without a better dev score to stop (0: never)", low=0)
+    patience: int = option(
+        0, "Epochs without a better dev score to stop (0: never)", low=0
+    )
     select: Literal["auto", "accuracy", "joined", "last"] = option(
         "auto",
         "Which epoch is kept: best dev accuracy, best exact match on joined dev texts "
         "(auto for multi-label), or the last",
     )
     joined: float = option(
-        0.0, "Training texts made by joining two, per single one, drawn each epoch", low=0.0
+        0.0,
+        "Training texts made by joining two, per single one, drawn each epoch",
+        low=0.0,
     )
     threshold_for: Literal["exact-match", "micro-f1"] = option(
         "exact-match", "What the calibrated threshold makes best on joined dev texts"
@@ -259,7 +274,7 @@ class RunConfig:
             for key in values:
                 if key not in known:
                     raise ConfigError(
-                        f"option must be one of [{name}]'s ({', '.join(sorted(known))}); "
+                        f"option must be one of [{name}]'s, {', '.join(sorted(known))}; "
                         f"got {key!r}."
                     )
             changed[name] = dataclasses.replace(section, **values)  # type: ignore[type-var]
@@ -309,7 +324,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "loss": {"down_weight": 0.25, "orphan_in_loss": True},
     },
     "sabour": {
-        "model": {"squash": "sabour", "leaky": False, "amendment": False, "orphan": False}
+        "model": {
+            "squash": "sabour",
+            "leaky": False,
+            "amendment": False,
+            "orphan": False,
+        }
     },
     "best": {},
 }

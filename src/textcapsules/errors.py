@@ -1,6 +1,6 @@
 """The few exceptions a caller may catch.
 
-Every message follows one form: ``<name> must be <expected>; got <value>. <what to do>``.
+Every message has one form: ``<name> must be <expected>; got <value>. <what to do>``.
 The command line prints such a message on one line and exits with 2; anything that is
 not a `TextCapsulesError` is a fault of ours and keeps its traceback.
 """

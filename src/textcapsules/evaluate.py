@@ -30,7 +30,9 @@ class Evaluation(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         values = self._asdict()
-        values["confusion"] = None if self.confusion is None else self.confusion.tolist()
+        values["confusion"] = (
+            None if self.confusion is None else self.confusion.tolist()
+        )
         return values
 
 

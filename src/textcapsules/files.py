@@ -19,7 +19,7 @@ __all__ = ["atomic_path", "file_sha256", "write_bytes", "write_json", "write_tex
 
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` if the block ends without an error."""
+    """Yield a temporary path that replaces `path` if the block ends well."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -11,7 +11,13 @@ from torch.nn import functional as F
 
 from textcapsules.config import LossConfig
 
-__all__ = ["cross_entropy", "margin_loss", "network_loss", "spread_loss", "spread_margin"]
+__all__ = [
+    "cross_entropy",
+    "margin_loss",
+    "network_loss",
+    "spread_loss",
+    "spread_margin",
+]
 
 
 def margin_loss(
@@ -40,7 +46,7 @@ def spread_loss(
 def cross_entropy(
     lengths: Float[Tensor, "b e"], targets: Float[Tensor, "b e"]
 ) -> Float[Tensor, ""]:
-    """Softmax cross-entropy with the lengths as logits, labels of a text weighing alike."""
+    """Softmax cross-entropy, lengths as logits; labels of a text weigh alike."""
     share = targets / targets.sum(1, keepdim=True).clamp(min=1)
     return F.cross_entropy(lengths, share)
 

@@ -7,6 +7,7 @@ code prints). An average over nothing counts as zero.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,10 @@ def single_label(scores: NDArray, targets: NDArray) -> dict[str, float]:
 
     A text of which every score is zero has no prediction, so it is never right.
     """
-    from sklearn.metrics import f1_score
-
-    truth, guess = targets.argmax(1), highest(scores)
-    classes = np.arange(targets.shape[1])
-    f1 = f1_score(truth, guess, labels=classes, average="macro", zero_division=0)
-    return {"accuracy": float((truth == guess).mean()), "macro_f1": float(f1)}
+    guess = highest(scores)[:, None] == np.arange(scores.shape[1])  # (N, J)
+    _, _, f1, _ = _precision_recall_f1(targets.astype(bool), guess, "macro")
+    hits = (guess & targets.astype(bool)).any(1)
+    return {"accuracy": float(hits.mean()), "macro_f1": float(f1)}
 
 
 def highest(scores: NDArray) -> NDArray:
@@ -38,32 +37,40 @@ def highest(scores: NDArray) -> NDArray:
 
 def multi_label(predicted: NDArray, targets: NDArray) -> dict[str, float]:
     """Return exact match and every average of two boolean (N, J) arrays."""
-    from sklearn.metrics import precision_recall_fscore_support
-
     predicted, targets = predicted.astype(bool), targets.astype(bool)
     result = {"exact_match": float((predicted == targets).all(1).mean())}
     for average in AVERAGES:
-        values = precision_recall_fscore_support(
-            targets, predicted, average=average, zero_division=0
-        )
-        for name, value in zip(("precision", "recall", "f1"), values, strict=False):
-            result[f"{average}_{name}"] = float(value)
+        precision, recall, f1, _ = _precision_recall_f1(targets, predicted, average)
+        result[f"{average}_precision"] = float(precision)
+        result[f"{average}_recall"] = float(recall)
+        result[f"{average}_f1"] = float(f1)
     return result
 
 
 def per_class(
     predicted: NDArray, targets: NDArray, labels: Sequence[str]
-) -> list[dict[str, str | float | int]]:
+) -> list[dict[str, Any]]:
     """Return one row a class: precision, recall, F1, and how many texts carry it."""
-    from sklearn.metrics import precision_recall_fscore_support
-
-    columns = precision_recall_fscore_support(
-        targets.astype(bool), predicted.astype(bool), average=None, zero_division=0
-    )
+    columns = _precision_recall_f1(targets.astype(bool), predicted.astype(bool), None)
+    names = ("precision", "recall", "f1", "texts")
     return [
-        {"label": label, "precision": float(p), "recall": float(r), "f1": float(f), "texts": int(n)}
-        for label, p, r, f, n in zip(labels, *columns, strict=True)
+        {"label": label, **dict(zip(names, map(float, row), strict=True))}
+        | {"texts": int(row[-1])}
+        for label, row in zip(labels, zip(*columns, strict=True), strict=True)
     ]
+
+
+def _precision_recall_f1(
+    targets: NDArray, predicted: NDArray, average: str | None
+) -> tuple[Any, Any, Any, Any]:
+    from sklearn import metrics
+
+    return metrics.precision_recall_fscore_support(  # type: ignore[no-any-return]
+        targets,
+        predicted,
+        average=average,
+        zero_division=0,  # type: ignore[arg-type]
+    )
 
 
 def confusion(scores: NDArray, targets: NDArray) -> NDArray:

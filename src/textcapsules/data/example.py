@@ -14,7 +14,7 @@ class Example(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A corpus split for one run. `labels` fixes the order of the classes everywhere."""
+    """A corpus split for one run; `labels` fixes the order of the classes."""
 
     name: str
     labels: tuple[str, ...]

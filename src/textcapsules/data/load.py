@@ -1,4 +1,4 @@
-"""One way in for every kind of data: the catalogue, the embedded corpus, a user's file."""
+"""One way in for all data: the catalogue, the embedded corpus, a user's file."""
 
 from collections.abc import Sequence
 from pathlib import Path

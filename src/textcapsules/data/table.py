@@ -107,8 +107,8 @@ class TableWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows. CSV and TSV take lists and structs as JSON text."""
         if self._form == "jsonl":
-            for row in batch.to_pylist():
-                self._sink.write(_to_json(row).encode() + b"\n")
+            lines = (f"{_to_json(row)}\n" for row in batch.to_pylist())
+            self._sink.write("".join(lines).encode())
         elif self._form == "parquet":
             self._writer.write_batch(batch)
         else:
@@ -143,7 +143,9 @@ def open_writer(
         yield writer
 
 
-def _to_json(value: Any) -> str:
+def _to_json(value: Any) -> str | None:
+    if value is None:
+        return None
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -176,6 +178,8 @@ def _labels(cell: Any, separator: str | None) -> list[str]:
 def _label(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    if isinstance(value, bool | float):
-        return str(int(value)) if value == int(value) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # whole numbers beside an empty cell are read as floats
     return str(value).strip()

@@ -2,8 +2,8 @@
 
 Cells of CSV and TSV are read as they stand ("007" stays "007"), quoted with `"` where
 they hold the separator or a line break. The first rows of a JSONL file settle its
-columns and their types. Where Arrow does not say which row it could not read, the file is
-read again, slowly, to find it.
+columns and their types. Where Arrow does not say which row it could not read, the file
+is read again, slowly, to find it.
 """
 
 import csv
@@ -67,6 +67,8 @@ def numbered_batches(
     """Yield the file's rows, at most `batch_rows` together; faults are `DataError`s."""
     form = form_of(path)
     read = {"parquet": _read_parquet, "jsonl": _read_jsonl}.get(form, _read_csv)
+    if not path.is_file():
+        raise DataError(f"{path} must be a file; got no such file. Check the name.")
     n_rows = 0
     try:
         for batch, numbers in read(path, batch_rows):
@@ -98,7 +100,7 @@ def _require(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
 
 def _read_parquet(path: Path, batch_rows: int) -> Iterator[Numbered]:
     with parquet.ParquetFile(path) as file:
-        for batch in file.iternumbered_batches(batch_size=batch_rows):
+        for batch in file.iter_batches(batch_size=batch_rows):
             yield Numbered(batch, ())
 
 
@@ -163,7 +165,8 @@ def _json_batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.Reco
 
 def _json_column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """Make a column of any values: a list among them makes all lists, else text."""
-    if any(isinstance(value, list) for value in values):
+    is_list = kind is not None and pa.types.is_list(kind)
+    if is_list or any(isinstance(value, list) for value in values):
         values = [v if v is None or isinstance(v, list) else [v] for v in values]
     try:
         column = pa.array(values, kind)
@@ -171,8 +174,8 @@ def _json_column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
         column = pa.array([_json_text(value) for value in values], kind)
     # A later batch may have values where this one has none: call them text.
     if column.type in (pa.null(), pa.list_(pa.null())):
-        is_list = column.type != pa.null()
-        column = column.cast(pa.list_(pa.string()) if is_list else pa.string())
+        is_flat = column.type == pa.null()
+        column = column.cast(pa.string() if is_flat else pa.list_(pa.string()))
     return column
 
 
@@ -204,7 +207,8 @@ def _diagnose(path: Path, form: str) -> str | None:
     number = 0
     try:
         with _open_bytes(path) as lines:
-            for number, line in enumerate(lines, start=1):
+            for line in lines:
+                number += 1
                 line.decode()
         with _open_text(path) as lines:
             return _csv_fault(lines, DELIMITERS[form]) if form != "jsonl" else None

@@ -118,7 +118,7 @@ class CapsuleNetwork(nn.Module):
 
 
 def lengthen(vectors: Tensor, mask: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-    """Pad to `tokens` positions, and call that many real in any text that has a word."""
+    """Pad to `tokens` positions; a text with any word counts as at least that long."""
     missing = tokens - vectors.shape[1]
     if missing > 0:
         vectors = F.pad(vectors, (0, 0, 0, missing))

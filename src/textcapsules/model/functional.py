@@ -20,7 +20,7 @@ __all__ = ["SQUASHES", "coupling_softmax", "leaky_softmax", "pose_length", "squa
 # overflow float32.
 _SATURATED = 1e9
 
-# f(x), the length of a squashed pose, by name. table A.4 compares norm, exp, tanh, none.
+# f(x), the length of a squashed pose; table A.4 compares norm, exp, tanh and none.
 SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
     "norm": lambda x: x / (1 + x),
     "sabour": lambda x: x * x / (1 + x * x),

@@ -114,9 +114,7 @@ class ConvCapsules(RoutedLayer):
         super().__init__(n_children=window * capsule_types, **settings)
         self.window = window
 
-    def forward(
-        self, capsules: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor, Routed]:
+    def forward(self, capsules: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Routed]:
         """(B, P, C, D) and (B, P) to parents (B, P', J, D), their mask and routing."""
         B, _, C, D = capsules.shape
         windows = capsules.unfold(1, self.window, 1)  # (B, P', C, D, K)

@@ -70,8 +70,9 @@ def read_checkpoint(
             best = Best(state["best_epoch"], state["best_score"], weights)
         return Progress(state["records"], best)
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
         raise ModelFolderError(
-            f"{path} must be a checkpoint of this run; got: {str(error).splitlines()[0]} "
+            f"{path} must be a checkpoint of this run; got: {reason} "
             "Train again with --overwrite."
         ) from error
 

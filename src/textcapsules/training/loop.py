@@ -1,7 +1,7 @@
 """The training loop: yields a record an epoch, prints nothing.
 
-Everything random in an epoch is drawn from (seed, epoch), so that an epoch is a function
-of the weights and moments it starts from.
+Everything random in an epoch is drawn from (seed, epoch), so that an epoch is a
+function of the weights and moments it starts from.
 """
 
 import math
@@ -78,7 +78,9 @@ class Trainer:
         started = time.perf_counter()
         train, seed = self.config.train, self.config.train.seed
         # One integer from two, so that no two (seed, epoch) share their draws.
-        torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+        torch.manual_seed(
+            int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+        )
         rate = train.learning_rate * train.rate_decay**epoch
         for group in self.optimiser.param_groups:
             group["lr"] = rate

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.config import RunConfig
-from textcapsules.data.load import load_corpus
 from textcapsules.data.example import Corpus, Example
+from textcapsules.data.load import load_corpus
 from textcapsules.errors import ConfigError, DataError
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork

@@ -134,7 +134,9 @@ def finish(
         "best_epoch": best.epoch + 1,
         "calibration": calibration,
         "epochs": records,
-        "seconds": round(sum(r["train_seconds"] + r["dev_seconds"] for r in records), 3),
+        "seconds": round(
+            sum(r["train_seconds"] + r["dev_seconds"] for r in records), 3
+        ),
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(trainer),
     }
@@ -205,8 +207,8 @@ def check_folder(folder: Path, overwrite: bool) -> None:
     foreign = sorted(present - OURS)
     if foreign:
         raise ModelFolderError(
-            f"{folder} must be empty or hold an earlier run; got {', '.join(foreign[:3])}"
-            ". Name another folder."
+            f"{folder} must be empty or hold an earlier run; got "
+            f"{', '.join(foreign[:3])}. Name another folder."
         )
     if "config.json" in present and not overwrite:
         raise ModelFolderError(
@@ -223,5 +225,3 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-

@@ -26,7 +26,9 @@ class DevSet:
         if (dev.targets.sum(1) > 1).any():
             self.several, self.source = dev, "dev documents"
         else:
-            pairs = joined_pairs(dev.targets, len(dev.documents), config.data.split_seed)
+            pairs = joined_pairs(
+                dev.targets, len(dev.documents), config.data.split_seed
+            )
             joined = join_documents(*dev, pairs, config.text.max_tokens)
             self.several, self.source = Encoded(*joined), "joined dev documents"
 
@@ -35,7 +37,9 @@ class DevSet:
         if self.config.train.select == "joined":
             chosen = self.calibrate(network)
             return {
-                "dev_" + self.config.train.threshold_for.replace("-", "_"): chosen["value"],
+                "dev_" + self.config.train.threshold_for.replace("-", "_"): chosen[
+                    "value"
+                ],
                 "dev_threshold": chosen["threshold"],
                 "dev_accuracy": self.accuracy(network),
             }

@@ -1,4 +1,4 @@
-"""Reference routing against a scalar loop written from the paper, and its identities."""
+"""Reference routing against a scalar loop from the paper, and its identities."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ FORMULAS = {
 }
 
 
-def scalar_routing(u, W, beta, mask, options):  # noqa: N803
+def scalar_routing(u, W, beta, mask, options):
     """Algorithm 1 for one text, one number at a time, in float64."""
     I, D = u.shape  # noqa: E741
     J, H = W.shape[-3], W.shape[-1]
@@ -29,7 +29,7 @@ def scalar_routing(u, W, beta, mask, options):  # noqa: N803
         vote[i, j, h] = sum(matrix[d, h] * u[i, d] for d in range(D))
         if beta is not None:
             vote[i, j, h] += beta[i, j, h] if beta.ndim == 3 else beta[j, h]
-    b = np.zeros((I, J))
+    b, c, v = np.zeros((I, J)), np.zeros((I, J)), np.zeros((J, H))
     for _ in range(options.iterations):
         c = np.zeros((I, J))
         for i in range(I):
@@ -93,8 +93,11 @@ def test_vote_free_agrees_with_votes_outputs_and_gradients(
     found = {}
     for backend in ("votes", "vote-free"):
         inputs = [t.clone().requires_grad_() for t in (children, transform, bias)]
-        routed = route(*inputs, mask, options, backend=backend)
-        weighted = sum((o * torch.arange(1, o.numel() + 1).view_as(o)).sum() for o in routed)
+        u, W, beta = inputs
+        routed = route(u, W, beta, mask, options, backend=backend)
+        weighted = sum(
+            (o * torch.arange(1, o.numel() + 1).view_as(o)).sum() for o in routed
+        )
         gradients = torch.autograd.grad(weighted, inputs)  # type: ignore[arg-type]
         found[backend] = (*routed, *gradients)
     names = ("poses", "lengths", "couplings", "children", "transform", "bias")
@@ -111,7 +114,7 @@ def test_gradcheck(backend: str, squash: str) -> None:
     inputs = [t.requires_grad_() for t in (children, transform, bias)]  # type: ignore[union-attr]
     options = RoutingOptions(3, True, True, squash)
 
-    def routed(u, W, beta):  # noqa: N803
+    def routed(u, W, beta):
         return tuple(route(u, W, beta, mask, options, backend=backend))
 
     assert torch.autograd.gradcheck(routed, inputs)
@@ -122,7 +125,9 @@ def test_gradcheck(backend: str, squash: str) -> None:
 def test_any_float_type(backend: str, dtype: torch.dtype) -> None:
     inputs = problem()
     exact = route(*inputs, backend="votes")
-    cast = [t.to(dtype) if t is not None and t.is_floating_point() else t for t in inputs]
+    cast = [
+        t.to(dtype) if t is not None and t.is_floating_point() else t for t in inputs
+    ]
     routed = route(*cast, backend=backend)  # type: ignore[arg-type]
     assert routed.poses.dtype == dtype
     # Eight roundings' worth of the type: three iterations of short sums.
@@ -185,7 +190,10 @@ def test_auto_takes_the_vote_free_form_only_where_the_transform_is_shared(
     ("change", "message"),
     [
         ({"children": torch.ones(2, 3)}, r"children must be \(B, I, D\); got \(2, 3\)"),
-        ({"transform": torch.ones(4, 3, 4, 4)}, r"transform must be .*; got \(4, 3, 4, 4\)"),
+        (
+            {"transform": torch.ones(4, 3, 4, 4)},
+            r"transform must be .*; got \(4, 3, 4, 4\)",
+        ),
         ({"transform": torch.ones(3, 9, 4)}, r"poses of size 4; got \(3, 9, 4\)"),
         ({"bias": torch.ones(2, 4)}, r"bias must be \(3, 4\) .*; got \(2, 4\)"),
         ({"mask": torch.ones(2, 9)}, r"mask must be \(2, 5\); got \(2, 9\)"),

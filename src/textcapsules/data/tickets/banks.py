@@ -38,7 +38,7 @@ def read_banks(part: str) -> tuple[Bank, tuple[Bank, ...]]:
     Args:
         part: "train", "dev" or "test".
     """
-    folder = resources.files("textcapsules.data.tickets") / "banks"
+    folder = resources.files("textcapsules.data.tickets") / "phrases"
     files = {
         entry.name: tomllib.loads(entry.read_text(encoding="utf-8"))
         for entry in folder.iterdir()

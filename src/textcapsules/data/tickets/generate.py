@@ -116,7 +116,7 @@ class Writer:
     def phrases(self, topics: list[Bank]) -> list[Sentence]:
         """Draw the sentences that speak for the topics, no template twice."""
         several = len(topics) > 1
-        counts = (1, 1, 1, 2) if several else (1, 1, 1, 2, 2, 2, 3)
+        counts = (1, 1, 2, 2) if several else (1, 1, 1, 2, 2, 2, 3)
         drawn = []
         for bank in topics:
             wanted = self.dice.pick(counts)

@@ -120,7 +120,7 @@ def child_weight(
     mask: Bool[Tensor, "b i"] | None,
     options: RoutingOptions,
 ) -> Float[Tensor, "b i 1"]:
-    """Return what multiplies a child's couplings: its length â if amended, 0 if masked."""
+    """Return what a child's couplings are multiplied by: â if amended, 0 if masked."""
     if options.amendment:
         weight = pose_length(children)
     else:

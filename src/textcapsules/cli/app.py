@@ -1,0 +1,33 @@
+"""The verbs under one roof."""
+
+import typer
+
+from textcapsules.cli import data, demo, predict, train
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Capsule networks for text: train on one label a text, predict all of them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(name="demo")(demo.demo)
+app.add_typer(data.app, name="data")
+app.command(name="train")(train.train)
+app.command(name="evaluate")(train.evaluate)
+app.command(name="predict")(predict.predict)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    """Capsule networks for text: train on one label a text, predict all of them."""
+    if show:
+        from textcapsules import __version__
+        from textcapsules.cli.show import say
+
+        say(__version__)
+        raise typer.Exit

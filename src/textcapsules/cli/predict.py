@@ -1,0 +1,115 @@
+"""`textcapsules predict`."""
+
+import json as jsons
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from textcapsules.cli.show import print_json, say, work_bar
+from textcapsules.errors import ConfigError, DataError
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts, or - for one a line on stdin.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A CSV, TSV, JSONL or Parquet file of texts.")
+    ] = None,
+    text_column: Annotated[str, typer.Option(help="Its text column.")] = "text",
+    out: Annotated[
+        Path | None, typer.Option(help="File to write: the input's columns and more.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace --out if it exists.")
+    ] = False,
+    scores: Annotated[bool, typer.Option(help="Give every class's score.")] = False,
+    multi_label: Annotated[
+        bool | None,
+        typer.Option(
+            "--multi-label/--single-label",
+            help="All labels past their thresholds, or the highest alone; by default "
+            "what the model was trained for.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="For all labels, in place of the calibrated.")
+    ] = None,
+    separator: Annotated[str, typer.Option(help="Between labels in CSV.")] = "; ",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[
+        bool, typer.Option("--json", help="End with one JSON object.")
+    ] = False,
+) -> None:
+    """Predict the labels of texts.
+
+      textcapsules predict runs/model "I was charged twice and cannot log in"
+
+      textcapsules predict runs/model --file new.csv --out labelled.csv --scores
+
+      cat lines.txt | textcapsules predict runs/model - > labelled.jsonl
+
+    A text that is empty, or of which no word is known, gets no label. A file is read
+    and written in pieces, so it may be larger than memory.
+    """
+    from textcapsules.bulk import Decision, predict_lines, predict_table
+    from textcapsules.classifier import TextClassifier
+
+    if (file is None) == (not texts):
+        raise ConfigError(
+            "input must be texts, - or --file; got "
+            + ("both." if file else "none. Give a text in quotes.")
+        )
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold must be from 0 to 1; got {threshold}.")
+    classifier = TextClassifier.load(model, device)
+    decision = Decision(multi_label, threshold, scores, separator)
+    rows: list[dict[str, Any]] = []
+    if file is not None:
+        with work_bar("texts", quiet=json) as on_rows:
+            summary = predict_table(
+                classifier,
+                file,
+                out or write_row,
+                text_column=text_column,
+                decision=decision,
+                overwrite=overwrite,
+                on_rows=on_rows,
+            )
+        if out is not None:
+            say(
+                f"{out}: {summary.texts:,} texts, {summary.without_label:,} without a "
+                f"label, {summary.unreadable:,} of them with no known word."
+            )
+    elif texts == ["-"]:
+        summary = predict_lines(classifier, stdin_lines(), write_row, decision=decision)
+    else:
+        assert texts
+        summary = predict_lines(classifier, texts, rows.append, decision=decision)
+        for row in [] if json else rows:
+            write_row(row)
+    if json:
+        print_json({"model": str(model), **summary._asdict(), "predictions": rows})
+
+
+def write_row(row: dict[str, Any]) -> None:
+    """Print one prediction as a line of JSON."""
+    sys.stdout.write(jsons.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def stdin_lines() -> Any:
+    """Yield the lines of stdin, which must be UTF-8 whatever the locale."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            byte = line[error.start]
+            raise DataError(
+                f"stdin must be UTF-8; got byte {byte:#04x} in line {number}."
+            ) from error
