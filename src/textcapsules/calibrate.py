@@ -6,17 +6,33 @@ labels. On such documents a threshold (and an epoch) can be chosen honestly: the
 set is never looked at. Scores of any model can be calibrated this way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from textcapsules.metrics import multi_label
-
 __all__ = ["best_threshold", "join_documents", "join_texts", "joined_pairs"]
 
 MAX_CANDIDATES = 400
+
+
+def exact_match(predicted: NDArray, targets: NDArray) -> float:
+    """Return the share of texts whose labels are all right, (N, J) booleans."""
+    return float((predicted == targets).all(1).mean())
+
+
+def micro_f1(predicted: NDArray, targets: NDArray) -> float:
+    """Return F1 over all decisions, (N, J) booleans."""
+    hits = (predicted & targets).sum()
+    return float(2 * hits / max(predicted.sum() + targets.sum(), 1))
+
+
+# Computed directly, not by `metrics`: a search calls one hundreds of times an epoch.
+OBJECTIVES: dict[str, Callable[[NDArray, NDArray], float]] = {
+    "exact-match": exact_match,
+    "micro-f1": micro_f1,
+}
 
 
 def joined_pairs(targets: NDArray, n_pairs: int, seed: Any) -> NDArray:
@@ -32,7 +48,9 @@ def joined_pairs(targets: NDArray, n_pairs: int, seed: Any) -> NDArray:
     while len(pairs) < n_pairs and len(lonely) < n_texts:
         order = order or rng.permutation(n_texts).tolist()
         first = order.pop()
-        partners = np.flatnonzero(~(targets & targets[first]).any(1))
+        is_apart = ~(targets & targets[first]).any(1)  # (N,)
+        is_apart[first] = False  # a text without labels shares none with itself
+        partners = np.flatnonzero(is_apart)
         if len(partners) == 0:
             lonely.add(first)
             continue
@@ -63,28 +81,21 @@ def best_threshold(
     """Return the threshold that makes the objective best, and that best value.
 
     A class is predicted where its score is at least the threshold. Candidates lie
-    midway between neighbouring scores; of equal ones the middle is taken, which is the
-    least sensitive to new texts.
+    midway between neighbouring scores, so none accepts or refuses everything; of equal
+    ones the middle is taken, which is the least sensitive to new texts. Where all
+    scores are the same there is no candidate, and the threshold is a half.
     """
-    key = objective.replace("-", "_")
+    if objective not in OBJECTIVES:
+        names = " or ".join(OBJECTIVES)
+        raise ValueError(f"objective must be {names}; got {objective!r}.")
     levels = np.unique(scores)
     if len(levels) > MAX_CANDIDATES:
         levels = np.quantile(levels, np.linspace(0, 1, MAX_CANDIDATES))
     middles = (levels[1:] + levels[:-1]) / 2
     if len(middles) == 0:
-        return 0.5, multi_label(scores >= 0.5, targets)[key]
-    values = np.array([_objective(scores >= t, targets, key) for t in middles])
+        middles = np.array([0.5])
+    judge, truth = OBJECTIVES[objective], targets.astype(bool)
+    values = np.array([judge(scores >= t, truth) for t in middles])
     best = np.flatnonzero(values == values.max())
     chosen = best[len(best) // 2]
     return float(middles[chosen]), float(values[chosen])
-
-
-def _objective(predicted: NDArray, targets: NDArray, key: str) -> float:
-    """Compute one figure directly: this runs hundreds of times an epoch."""
-    targets = targets.astype(bool)
-    if key == "exact_match":
-        return float((predicted == targets).all(1).mean())
-    if key == "micro_f1":
-        hits = (predicted & targets).sum()
-        return float(2 * hits / max(predicted.sum() + targets.sum(), 1))
-    raise ValueError(f"objective must be exact-match or micro-f1; got {key!r}.")

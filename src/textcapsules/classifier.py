@@ -6,6 +6,7 @@ The folder is enough on another machine, without the data: `config.json`,
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from textcapsules import __version__
 from textcapsules.config import RunConfig, from_dict
 from textcapsules.errors import ConfigError, ModelFolderError
-from textcapsules.files import atomic_path, write_json
+from textcapsules.files import write_json, write_tensors
 from textcapsules.metrics import highest
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -60,11 +61,11 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if has_gpu else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"device must be auto, cpu, cuda or cuda:N; got {name!r}."
-        ) from error
-    if device.type == "cuda" and not has_gpu:
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; got {name!r}.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device must be one this machine has; got {name!r}. Use cpu."
         )
@@ -95,7 +96,10 @@ class TextClassifier:
 
         A text that is empty, or of which no word is known, scores zero everywhere.
         """
-        return score_documents(self.network, self.encode(texts))
+        documents = self.encode(texts)
+        scores = score_documents(self.network, documents)
+        scores[[len(ids) == 0 for ids in documents]] = 0  # where padding votes
+        return scores
 
     def decide(
         self,
@@ -116,7 +120,8 @@ class TextClassifier:
             multi_label = self.labels.task == "multi-label" or threshold is not None
         if multi_label:
             least = self.labels.thresholds if threshold is None else threshold
-            return scores >= np.asarray(least, dtype=scores.dtype)
+            past = scores >= np.asarray(least, dtype=scores.dtype)
+            return past & (scores > 0).any(1, keepdims=True)
         return highest(scores)[:, None] == np.arange(scores.shape[1])
 
     def predict(
@@ -144,8 +149,7 @@ class TextClassifier:
         folder = Path(folder)
         self.save_setup(folder)
         write_json(folder / "training.json", self.record)
-        with atomic_path(folder / "model.safetensors") as temporary:
-            save_file(self.network.state_dict(), temporary)
+        write_tensors(folder / "model.safetensors", self.network.state_dict())
 
     def save_setup(self, folder: Path) -> None:
         """Write all that is known before training: options, vocabulary and labels."""
@@ -225,7 +229,10 @@ def read_labels(path: Path) -> Labels:
     try:
         pairs = [(row["name"], float(row["threshold"])) for row in values["labels"]]
         names, thresholds = zip(*pairs, strict=True)
-        return Labels(names, thresholds, values["task"])
+        labels = Labels(names, thresholds, values["task"])
+        if not are_sound(labels):
+            raise ValueError("names, thresholds or a task that no model has")
+        return labels
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFolderError(
             f"{path} must list labels with thresholds; got {error!r}. "
@@ -233,13 +240,23 @@ def read_labels(path: Path) -> Labels:
         ) from error
 
 
+def are_sound(labels: Labels) -> bool:
+    """Tell whether labels can be a model's: different names, numbers, a known task."""
+    return (
+        all(isinstance(name, str) for name in labels.names)
+        and len(set(labels.names)) == len(labels.names) >= 2
+        and all(map(math.isfinite, labels.thresholds))
+        and labels.task in ("single-label", "multi-label")
+    )
+
+
 def load_weights(network: CapsuleNetwork, path: Path) -> None:
     """Fill the network, and name the file if it does not fit."""
     try:
         network.load_state_dict(load_file(path))
     except (SafetensorError, OSError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[-1].strip()
+        reason = str(error).strip().splitlines()[-1].strip().rstrip(".")
         raise ModelFolderError(
-            f"{path} must hold the weights that config.json describes; got: {first} "
+            f"{path} must hold the weights that config.json describes; got: {reason}. "
             "Restore the folder."
         ) from error

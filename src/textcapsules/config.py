@@ -8,10 +8,12 @@ defaults, preset, TOML or JSON file, command-line flags.
 
 import dataclasses
 import json
+import operator
+import sys
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -32,8 +34,17 @@ __all__ = [
 
 
 def option(default: Any, help: str, **bounds: float) -> Any:
-    """Declare a field: its default, its help text, and the bounds `low` and `high`."""
+    """Declare a field: its default, its help text, and bounds (keys of `BOUNDS`)."""
     return field(default=default, metadata={"help": help, **bounds})
+
+
+# How a bound is told, and what it allows.
+BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "low": ("of at least", operator.ge),
+    "above": ("above", operator.gt),
+    "high": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
 
 
 class Checked:
@@ -48,18 +59,13 @@ class Checked:
             if isinstance(value, list):
                 value = tuple(value)
                 object.__setattr__(self, spec.name, value)
-            if isinstance(value, int) and hints[spec.name] is float:
-                object.__setattr__(self, spec.name, float(value))
             expected = _fault(value, hints[spec.name], spec.metadata)
             if expected:
                 faults.append(f"{spec.name} must be {expected}; got {value!r}")
-        faults += self.combined_faults() if not faults else []
+            elif isinstance(value, int) and hints[spec.name] is float:
+                object.__setattr__(self, spec.name, float(value))
         if faults:
             raise ConfigError("; ".join(faults) + ".")
-
-    def combined_faults(self) -> list[str]:
-        """Return what is wrong with the fields taken together."""
-        return []
 
 
 def _fault(value: Any, hint: Any, bounds: Mapping[str, Any]) -> str:
@@ -79,22 +85,18 @@ def _fault(value: Any, hint: Any, bounds: Mapping[str, Any]) -> str:
     kinds = (int, float) if hint is float else hint
     if not isinstance(value, kinds) or (isinstance(value, bool) and hint is not bool):
         return _expected(hint, bounds)
-    low, high = bounds.get("low"), bounds.get("high")
-    if hint in (int, float) and not (  # written so that NaN fails
-        (low is None or value >= low) and (high is None or value <= high)
-    ):
+    if hint is float and not abs(value) <= sys.float_info.max:  # NaN fails too
         return _expected(hint, bounds)
-    return ""
+    kept = all(BOUNDS[key][1](value, bounds[key]) for key in bounds if key in BOUNDS)
+    return "" if kept else _expected(hint, bounds)
 
 
 def _expected(hint: type, bounds: Mapping[str, Any]) -> str:
-    name = {int: "a whole number", float: "a number", bool: "true or false"}
-    text = name.get(hint, "a text")
-    if "low" in bounds:
-        text += f" of at least {bounds['low']}"
-    if "high" in bounds:
-        text += f" and at most {bounds['high']}" if "low" in bounds else ""
-    return text
+    names = {int: "a whole number", float: "a finite number", bool: "true or false"}
+    limits = [
+        f"{words} {bounds[key]}" for key, (words, _) in BOUNDS.items() if key in bounds
+    ]
+    return " ".join([names.get(hint, "a text"), " and ".join(limits)]).strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +114,12 @@ class DataConfig(Checked):
     dev: str | None = option(None, "A file of development texts")
     test: str | None = option(None, "A file of test texts")
     dev_fraction: float = option(
-        0.1, "Share of the training texts held out if no dev set is given", low=0.0
+        0.1,
+        "Share of the training texts held out if no dev set is given",
+        above=0.0,
+        below=1.0,
     )
     split_seed: int = option(0, "Seed of the splits, apart from training's", low=0)
-
-    def combined_faults(self) -> list[str]:
-        """Check the share held out."""
-        if not 0 < self.dev_fraction < 1:
-            return [f"dev_fraction must be between 0 and 1; got {self.dev_fraction}"]
-        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +186,9 @@ class ModelConfig(Checked):
     initialiser: Literal["xavier", "tensorflow"] = option(
         "xavier", "Xavier-uniform, with fans counted for each map or as TensorFlow does"
     )
-    dropout: float = option(0.0, "Share of word-vector entries dropped", low=0.0)
-
-    def combined_faults(self) -> list[str]:
-        """Check the share dropped."""
-        if self.dropout >= 1:
-            return [f"dropout must be below 1; got {self.dropout}"]
-        return []
+    dropout: float = option(
+        0.0, "Share of word-vector entries dropped", low=0.0, below=1.0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,9 +268,9 @@ class RunConfig:
             known = {spec.name for spec in fields(section)}
             for key in values:
                 if key not in known:
+                    names = ", ".join(sorted(known))
                     raise ConfigError(
-                        f"option must be one of [{name}]'s, {', '.join(sorted(known))}; "
-                        f"got {key!r}."
+                        f"option must be one of [{name}]'s, {names}; got {key!r}."
                     )
             changed[name] = dataclasses.replace(section, **values)  # type: ignore[type-var]
         return dataclasses.replace(self, **changed)
@@ -286,8 +281,13 @@ class RunConfig:
 
     def to_toml(self) -> str:
         """Return the run as TOML, options left at None left out."""
-        import tomli_w
-
+        try:
+            import tomli_w
+        except ImportError as error:
+            raise ConfigError(
+                "tomli-w must be installed to write TOML; got no such package. "
+                "Run `pip install 'textcapsules[toml]'`."
+            ) from error
         sections = self.to_dict()
         name = sections.pop("preset")
         kept = {
@@ -321,7 +321,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "initialiser": "tensorflow",
             "embeddings": "static",
         },
-        "loss": {"down_weight": 0.25, "orphan_in_loss": True},
+        "loss": {"down_weight": 0.25, "spread_end": 0.2, "orphan_in_loss": True},
+        "train": {"select": "last"},
     },
     "sabour": {
         "model": {
@@ -341,7 +342,7 @@ def preset(name: str) -> RunConfig:
     >>> preset("released").model.capsule_types
     16
     """
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
     return RunConfig(preset=name).replace(**PRESETS[name])
 

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
 from textcapsules.errors import DataError
-from textcapsules.metrics import confusion, multi_label, per_class, single_label
+from textcapsules.metrics import (
+    confusion,
+    highest,
+    multi_label,
+    per_class,
+    single_label,
+)
 from textcapsules.training.prepare import target_matrix
 
 __all__ = ["Evaluation", "evaluate", "evaluate_scores"]
@@ -78,8 +84,9 @@ def evaluate_scores(
     """
     is_single = bool((targets.sum(1) == 1).all())
     past = scores >= np.asarray(thresholds, dtype=scores.dtype)
+    past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
     one = single_label(scores, targets) if is_single else None
-    top = np.arange(scores.shape[1]) == scores.argmax(1)[:, None]
+    top = np.arange(scores.shape[1]) == highest(scores)[:, None]
     return Evaluation(
         texts=len(scores),
         single_label=one,

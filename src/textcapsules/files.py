@@ -14,7 +14,15 @@ from typing import Any
 
 from textcapsules.errors import WriteError
 
-__all__ = ["atomic_path", "file_sha256", "write_bytes", "write_json", "write_text"]
+__all__ = [
+    "atomic_path",
+    "file_sha256",
+    "remove_leftovers",
+    "write_bytes",
+    "write_json",
+    "write_tensors",
+    "write_text",
+]
 
 
 @contextmanager
@@ -24,7 +32,10 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode  # what the user's umask leaves
         yield temporary
+        temporary.chmod(mode)  # some libraries make files for the owner alone
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
@@ -36,6 +47,14 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path | str) -> None:
+    """Remove what processes killed while writing `path` have left beside it."""
+    path = Path(path)
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        if leftover.name.split(".")[-2].isdigit():
+            leftover.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path | str, content: bytes) -> None:
@@ -52,6 +71,20 @@ def write_text(path: Path | str, content: str) -> None:
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` to `path` atomically, as indented JSON."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_tensors(
+    path: Path | str, tensors: dict[str, Any], metadata: dict[str, str] | None = None
+) -> None:
+    """Write torch tensors to `path` atomically, as safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with atomic_path(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:  # as on a full disk
+            raise OSError(str(error).splitlines()[0]) from error
 
 
 def file_sha256(path: Path | str) -> str:

@@ -8,6 +8,7 @@ code prints). An average over nothing counts as zero.
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,13 +93,21 @@ def plot_confusion(matrix: NDArray, labels: Sequence[str], path: Path | str) -> 
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     ticks = range(len(labels))
     axes.set(xlabel="predicted", ylabel="true", xticks=ticks, yticks=ticks)
-    axes.set_xticklabels(labels, rotation=45, ha="right")
-    axes.set_yticklabels(labels)
+    names = [shortened(label) for label in labels]
+    axes.set_xticklabels(names, rotation=45, ha="right", parse_math=False)
+    axes.set_yticklabels(names, parse_math=False)
     if len(labels) <= 30:  # beyond that the numbers would only smudge the picture
         for row, column in np.ndindex(matrix.shape):
             shade = "white" if share[row, column] > 0.5 else "black"
             count = str(matrix[row, column])
             axes.text(column, row, count, ha="center", va="center", color=shade)
     figure.colorbar(image, label="share of the true class")
-    with atomic_path(path) as temporary:
+    with atomic_path(path) as temporary, catch_warnings():
+        # Scripts that the font lacks are drawn as boxes; every other figure has them.
+        filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(temporary, format=Path(path).suffix[1:] or "png", dpi=150)
+
+
+def shortened(label: str, longest: int = 30) -> str:
+    """Return a label that leaves room for the picture."""
+    return label if len(label) <= longest else label[: longest - 1] + "…"

@@ -3,7 +3,11 @@
 A user's mistake is one line on stderr and exit 2; a fault of ours keeps its traceback.
 """
 
+import errno
+import io
+import os
 import sys
+from pathlib import Path
 
 from textcapsules.cli.app import app
 from textcapsules.errors import TextCapsulesError
@@ -13,10 +17,20 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # labels of any script, in any locale
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="textcapsules")
+        sys.stdout.flush()
     except TextCapsulesError as error:
         fail(str(error))
+    except OSError as error:
+        # Files are written by functions that say which; what is left is the output.
+        if error.errno != errno.ENOSPC:
+            raise
+        drop_output()
+        fail(f"output must be writable; got {error.strerror}. Free some space.")
     except Exception as error:
         # typer's own usage errors, told by what they can do: their class has moved.
         if not hasattr(error, "format_message"):
@@ -27,7 +41,13 @@ def main() -> None:
 
 
 def fail(message: str) -> None:
-    """Print one line and exit with 2."""
-    line = " ".join(message.split())
-    sys.stderr.write(f"textcapsules: {line}\n")
+    """Print one line, if there is anything to say, and exit with 2."""
+    if line := " ".join(message.split()):
+        sys.stderr.write(f"textcapsules: {line}\n")
     sys.exit(2)
+
+
+def drop_output() -> None:
+    """Forget what could not be written, or Python tries again when it ends."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,5 +1,7 @@
 """The verbs under one roof."""
 
+from typing import Annotated
+
 import typer
 
 from textcapsules.cli import data, demo, predict, train
@@ -7,7 +9,6 @@ from textcapsules.cli import data, demo, predict, train
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Capsule networks for text: train on one label a text, predict all of them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -22,9 +23,16 @@ app.command(name="predict")(predict.predict)
 
 @app.callback(invoke_without_command=True)
 def version(
-    show: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.")
+    ] = False,
 ) -> None:
-    """Capsule networks for text: train on one label a text, predict all of them."""
+    """Capsule networks for text: train on one label a text, predict all of them.
+
+    Each verb's help shows how it is used. To see it all at work:
+
+      textcapsules demo
+    """
     if show:
         from textcapsules import __version__
         from textcapsules.cli.show import say

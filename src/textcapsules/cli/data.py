@@ -7,10 +7,14 @@ import typer
 
 from textcapsules.cli.options import config_flags
 from textcapsules.cli.show import print_json, print_table, say
+from textcapsules.errors import ConfigError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="The corpora: what there is, what it holds, where to get it.")
+app = typer.Typer(
+    help="The corpora: what there is, what it holds, where to get it.",
+    no_args_is_help=True,
+)
 
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of corpora (or TEXTCAPSULES_DATA).")
@@ -22,7 +26,9 @@ Json = Annotated[bool, typer.Option("--json", help="End with one JSON object.")]
 def list_corpora(data_dir: DataDir = None, json: Json = False) -> None:
     """List the corpora, and which of them are here.
 
-    textcapsules data list --data-dir corpora
+    Where the folder of corpora is at hand:
+
+      textcapsules data list --data-dir corpora
     """
     from textcapsules.data.read import available, data_folder
     from textcapsules.data.tickets import TICKETS
@@ -65,15 +71,24 @@ def show(
     flags: dict[str, dict[str, Any]],
     json: Json = False,
 ) -> None:
-    """Show a corpus: counts a split and a label, lengths, source, licence, checksums.
+    """Show how many texts a corpus has, by split and label, and how long they are.
 
-    textcapsules data show reuters-multi --data-dir corpora --json
+    With --json also its source, licence and checksums. A corpus, or your own file:
+
+      textcapsules data show reuters-multi --data-dir corpora --json
+
+      textcapsules data show tickets.csv --label-column topic
     """
     from textcapsules.config import DataConfig
     from textcapsules.data.load import load_corpus
     from textcapsules.data.read import describe
 
-    config = DataConfig(**{**flags.get("data", {}), "source": corpus})
+    given = flags.get("data", {})
+    if "source" in given:
+        raise ConfigError(
+            f"data must be named once; got {corpus!r} and --data {given['source']!r}."
+        )
+    config = DataConfig(**{**given, "source": corpus})
     facts = describe(load_corpus(config))
     splits = facts["splits"]
     header = ("label", *splits)
@@ -94,21 +109,31 @@ def show(
 def fetch(
     corpora: Annotated[list[str], typer.Argument(help="Names, or all.")],
     data_dir: DataDir = None,
-    overwrite: Annotated[bool, typer.Option(help="Build files anew.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Build files anew.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Download corpora from their public sources and build the canonical files.
 
-    textcapsules data fetch mr trec --data-dir corpora
+    Files that are there and whole are left alone.
+
+      textcapsules data fetch mr trec --data-dir corpora
     """
-    from textcapsules.data.catalogue import CATALOGUE
+    from textcapsules.data.catalogue import CATALOGUE, card
     from textcapsules.data.fetch import fetch as fetch_corpus
 
-    names = list(CATALOGUE) if corpora == ["all"] else corpora
-    written: dict[str, list[str]] = {}
+    names = list(CATALOGUE) if corpora == ["all"] else list(dict.fromkeys(corpora))
     for name in names:
-        paths = fetch_corpus(name, data_dir, overwrite=overwrite)
-        written[name] = [str(path) for path in paths]
-        say(f"{name}: {', '.join(written[name]) or 'already here'}")
+        card(name)  # a wrong name is told before anything is downloaded
+    done = {}
+    for name in names:
+        fetched = fetch_corpus(name, data_dir, overwrite=overwrite)
+        parts = [f"wrote {', '.join(fetched.written)}"] if fetched.written else []
+        parts += [f"kept {', '.join(fetched.kept)}"] if fetched.kept else []
+        say(f"{name}: {'; '.join(parts) or 'nothing to do'} in {fetched.data_dir}")
+        for remark in fetched.remarks:
+            say(f"note: {remark}")
+        done[name] = {**fetched._asdict(), "data_dir": str(fetched.data_dir)}
     if json:
-        print_json({"written": written})
+        print_json({"fetched": done})

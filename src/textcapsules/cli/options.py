@@ -20,6 +20,14 @@ from textcapsules.errors import ConfigError
 
 __all__ = ["config_flags", "resolve_config"]
 
+PANELS = {
+    "data": "Data",
+    "text": "Text",
+    "model": "Model, with the paper's symbols",
+    "loss": "Loss",
+    "train": "Training",
+}
+
 # `--data` reads better than `--source`, and is what the paper's readers expect.
 RENAMED = {"source": "data"}
 
@@ -71,7 +79,7 @@ def section_parameters(section: str) -> list[inspect.Parameter]:
         option = typer.Option(
             flag,
             help=f"{spec.metadata['help']}{choices(hint)} {default}",
-            rich_help_panel=f"[{section}]",
+            rich_help_panel=PANELS[section],
             show_default=False,
         )
         kind = Annotated[plain(hint) | None, option]

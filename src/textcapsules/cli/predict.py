@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from textcapsules.cli.show import print_json, say, work_bar
+from textcapsules.cli.train import check_threshold
 from textcapsules.errors import ConfigError, DataError
 
 __all__ = ["predict"]
@@ -26,9 +27,11 @@ def predict(
         Path | None, typer.Option(help="File to write: the input's columns and more.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option(help="Replace --out if it exists.")
+        bool, typer.Option("--overwrite", help="Replace --out if it exists.")
     ] = False,
-    scores: Annotated[bool, typer.Option(help="Give every class's score.")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Give every class's score.")
+    ] = False,
     multi_label: Annotated[
         bool | None,
         typer.Option(
@@ -47,30 +50,30 @@ def predict(
         bool, typer.Option("--json", help="End with one JSON object.")
     ] = False,
 ) -> None:
-    """Predict the labels of texts.
+    """Predict the labels of texts: a text, a file, or a line each from a pipe.
 
-      textcapsules predict runs/model "I was charged twice and cannot log in"
+    A text that is empty, or of which no word is known, gets no label.
+    A file is read and written in pieces, so it may be larger than memory.
 
-      textcapsules predict runs/model --file new.csv --out labelled.csv --scores
+      textcapsules predict runs/model "charged twice and cannot log in"
+
+      textcapsules predict runs/model --file new.csv --out labelled.csv
 
       cat lines.txt | textcapsules predict runs/model - > labelled.jsonl
-
-    A text that is empty, or of which no word is known, gets no label. A file is read
-    and written in pieces, so it may be larger than memory.
     """
     from textcapsules.bulk import Decision, predict_lines, predict_table
     from textcapsules.classifier import TextClassifier
 
-    if (file is None) == (not texts):
+    check_input(file, texts, out)
+    check_threshold(threshold)
+    if threshold is not None and multi_label is False:
         raise ConfigError(
-            "input must be texts, - or --file; got "
-            + ("both." if file else "none. Give a text in quotes.")
+            f"threshold must go with all labels past it; got {threshold} with "
+            "--single-label. Leave out one of the two."
         )
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise ConfigError(f"threshold must be from 0 to 1; got {threshold}.")
     classifier = TextClassifier.load(model, device)
     decision = Decision(multi_label, threshold, scores, separator)
-    rows: list[dict[str, Any]] = []
+    values: dict[str, Any] = {"model": str(model)}
     if file is not None:
         with work_bar("texts", quiet=json) as on_rows:
             summary = predict_table(
@@ -83,6 +86,7 @@ def predict(
                 on_rows=on_rows,
             )
         if out is not None:
+            values["out"] = str(out)
             say(
                 f"{out}: {summary.texts:,} texts, {summary.without_label:,} without a "
                 f"label, {summary.unreadable:,} of them with no known word."
@@ -91,11 +95,39 @@ def predict(
         summary = predict_lines(classifier, stdin_lines(), write_row, decision=decision)
     else:
         assert texts
+        rows: list[dict[str, Any]] = []
         summary = predict_lines(classifier, texts, rows.append, decision=decision)
         for row in [] if json else rows:
             write_row(row)
+        values["predictions"] = rows
     if json:
-        print_json({"model": str(model), **summary._asdict(), "predictions": rows})
+        print_json({**values, **summary._asdict()})
+
+
+def check_input(file: Path | None, texts: list[str] | None, out: Path | None) -> None:
+    """Refuse no input, two of them, and an output that goes with neither."""
+    if (file is None) == (not texts):
+        raise ConfigError(
+            "input must be texts, - or --file; got "
+            + ("both." if file else "none. Give a text in quotes.")
+        )
+    if out is not None and file is None:
+        raise ConfigError(
+            f"out must go with --file; got {str(out)!r} with texts, whose labels are "
+            "printed. Leave it out, or send the output there with >."
+        )
+    for place, text in enumerate(texts or (), start=1):
+        if not is_utf8(text):
+            raise DataError(f"text must be UTF-8; got {text!r} as text {place}.")
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether an argument came as UTF-8: Python keeps other bytes as marks."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_row(row: dict[str, Any]) -> None:

@@ -15,11 +15,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["percent", "print_json", "print_table", "say", "training_bar", "work_bar"]
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(message: str) -> None:
@@ -36,14 +37,20 @@ def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
     """Print rows under a header; numbers stand to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name, first in zip(header, rows[0] if rows else header, strict=True):
-        numeric = isinstance(first, int | float) or str(first)[:1].isdigit()
-        table.add_column(name, justify="right" if numeric else "left")
+    # `Text`, since labels and file names may hold what rich takes for markup.
+    table = Table(title=Text(title), title_justify="left", title_style="bold")
+    for place, name in enumerate(header):
+        numeric = place > 0 and all(is_number(row[place]) for row in rows)
+        table.add_column(Text(name), justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(str(cell)) for cell in row))
     # A pipe has no width of its own: let the table have what it needs.
     (out if out.is_terminal else Console(highlight=False, width=120)).print(table)
+
+
+def is_number(cell: Any) -> bool:
+    """Tell what stands to the right: numbers, percentages and the lack of one."""
+    return isinstance(cell, int | float) or cell == "-" or str(cell)[:1].isdigit()
 
 
 def percent(value: float | None) -> str:

@@ -10,7 +10,7 @@ from textcapsules.data.read import read_corpus
 from textcapsules.data.split import hold_out
 from textcapsules.data.table import read_table
 from textcapsules.data.tickets import TICKETS, read_tickets
-from textcapsules.errors import CorpusError, DataError
+from textcapsules.errors import ConfigError, CorpusError, DataError
 from textcapsules.files import file_sha256
 
 __all__ = ["load_corpus", "load_split"]
@@ -19,6 +19,8 @@ __all__ = ["load_corpus", "load_split"]
 def load_corpus(config: DataConfig) -> Corpus:
     """Return the corpus that `config.source` names, split for one run."""
     name = config.source
+    if not is_file(name):
+        refuse_files(config)
     if name in TICKETS.names:
         return read_tickets(name, seed=config.split_seed)
     if name in CATALOGUE:
@@ -45,6 +47,16 @@ def load_split(config: DataConfig, split: str) -> Sequence[Example]:
     if is_file(config.source) and split == "test" and config.test is None:
         return read_file(config, config.source)
     return getattr(load_corpus(config), split)
+
+
+def refuse_files(config: DataConfig) -> None:
+    """Say so where a corpus, which has its own sets, is to get a user's."""
+    for option, file in (("dev", config.dev), ("test", config.test)):
+        if file is not None:
+            raise ConfigError(
+                f"{option} must go with a file of texts; got {file!r} beside the "
+                f"corpus {config.source!r}, which has its own sets. Leave it out."
+            )
 
 
 def is_file(source: str) -> bool:

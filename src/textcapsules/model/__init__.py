@@ -1,1 +1,4 @@
-"""The network: `functional`, `routing`, `layers`, `capsnet`, `baselines`, `builder`."""
+"""The network, in order.
+
+`functional`, `routing`, `layers`, `capsnet`, `baselines`, `builder`, `score`.
+"""

@@ -44,8 +44,8 @@ def build_network(
         n_words: size of the vocabulary, padding and unknown included.
         n_classes: the classes, the orphan not counted.
         max_tokens: longest text; it fixes the size of non-shared transforms.
-        vectors: (n_words, V) word vectors; drawn where they are not given, as when
-            the weights are about to be loaded.
+        vectors: (n_words, V) word vectors, copied; drawn where they are not given, as
+            when the weights are about to be loaded.
     """
     if max_tokens < min_tokens(config):
         raise ConfigError(
@@ -55,12 +55,13 @@ def build_network(
         )
     if vectors is None:
         vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
-        vectors[0] = 0 if config.mask_padding else vectors[0]
     embedding = nn.Embedding.from_pretrained(
-        vectors,
+        vectors.clone(),
         freeze=config.embeddings == "static",
         padding_idx=0 if config.mask_padding else None,
     )
+    if config.mask_padding:  # what completes a short text must be zero
+        nn.init.zeros_(embedding.weight[0])
     branches = [
         build_branch(config, size, vectors.shape[1], n_classes, max_tokens)
         for size in ngram_sizes(config)

@@ -29,8 +29,8 @@ class BranchRouting(NamedTuple):
 
     ngram_size: int
     mask: Tensor  # (B, P), which n-grams lie inside the text
-    conv: Routed | None  # windows to convolutional capsules, None if left out
-    classes: Routed  # capsules to classes and orphan
+    conv: Routed | None  # (B, W, ...), windows to convolutional capsules, if any
+    classes: Routed  # (B, ...), capsules to classes and orphan
 
 
 class CapsuleOutput(NamedTuple):

@@ -58,17 +58,19 @@ def squash(poses: Float[Tensor, "*n d"], kind: str = "norm") -> Float[Tensor, "*
     return SQUASHES[kind](norm.clamp(max=_SATURATED)) * direction
 
 
-def leaky_softmax(logits: Float[Tensor, "*n j"]) -> Float[Tensor, "*n j"]:
+def leaky_softmax(logits: Float[Tensor, "*n"], dim: int = -1) -> Float[Tensor, "*n"]:
     """Softmax over the parents and one more, of logit zero, that is then left out.
 
-    So a child may route to nobody: the couplings sum to less than one.
+    So a child may route to nobody: its couplings sum to less than one.
     """
-    leak = logits.new_zeros(*logits.shape[:-1], 1)
-    return torch.softmax(torch.cat([leak, logits], -1), -1)[..., 1:]  # (..., J)
+    leak = torch.zeros_like(logits.narrow(dim, 0, 1))
+    return torch.softmax(torch.cat([logits, leak], dim), dim).narrow(
+        dim, 0, logits.shape[dim]
+    )
 
 
 def coupling_softmax(
-    logits: Float[Tensor, "*n j"], *, leaky: bool
-) -> Float[Tensor, "*n j"]:
-    """Leaky or plain softmax over the parents."""
-    return leaky_softmax(logits) if leaky else torch.softmax(logits, -1)
+    logits: Float[Tensor, "*n"], *, leaky: bool, dim: int = -1
+) -> Float[Tensor, "*n"]:
+    """Leaky or plain softmax over the parents, which lie along `dim`."""
+    return leaky_softmax(logits, dim) if leaky else torch.softmax(logits, dim)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from textcapsules.model.functional import squash
-from textcapsules.model.routing import Routed, RoutingOptions, route
+from textcapsules.model.routing import Routed, RoutingOptions, route_windows
 
 __all__ = ["ClassCapsules", "ConvCapsules", "NgramConv", "PrimaryCapsules"]
 
@@ -96,14 +96,15 @@ class RoutedLayer(nn.Module):
         xavier_(self.transform, d, d * n_parents if initialiser == "tensorflow" else d)
         self.bias = nn.Parameter(torch.zeros(*lead, n_parents, d)) if bias else None
 
-    def route(self, children: Tensor, mask: Tensor) -> Routed:
-        """Route (B, I, D) children, of which there may be fewer than transforms."""
+    def route(self, capsules: Tensor, mask: Tensor) -> Routed:
+        """Route (B, P, C, D) capsules in the windows of a mask (B, W, K)."""
         transform, bias = self.transform, self.bias
         if transform.ndim == 4:  # a short batch uses the first positions' transforms
-            transform = transform[: children.shape[1]]
-            bias = None if bias is None else bias[: children.shape[1]]
-        return route(
-            children, transform, bias, mask, self.options, backend=self.backend
+            n_children = mask.shape[2] * capsules.shape[2]
+            transform = transform[:n_children]
+            bias = None if bias is None else bias[:n_children]
+        return route_windows(
+            capsules, transform, bias, mask, self.options, backend=self.backend
         )
 
 
@@ -115,20 +116,16 @@ class ConvCapsules(RoutedLayer):
         self.window = window
 
     def forward(self, capsules: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Routed]:
-        """(B, P, C, D) and (B, P) to parents (B, P', J, D), their mask and routing."""
-        B, _, C, D = capsules.shape
-        windows = capsules.unfold(1, self.window, 1)  # (B, P', C, D, K)
-        P, I = windows.shape[1], self.window * C  # noqa: E741
-        children = windows.permute(0, 1, 4, 2, 3).reshape(B * P, I, D)
-        inside = window_mask(mask, self.window)  # (B, P')
-        routed = self.route(children, inside.reshape(-1, 1).expand(-1, I))
-        return routed.poses.reshape(B, P, -1, D), inside, routed
+        """(B, P, C, D) and (B, P) to parents (B, W, J, D), their mask and routing."""
+        inside = window_mask(mask, self.window)  # (B, W)
+        routed = self.route(capsules, inside.unsqueeze(2).expand(-1, -1, self.window))
+        return routed.poses, inside, routed
 
 
 class ClassCapsules(RoutedLayer):
     """One parent a class, and the orphan, over every capsule of the text."""
 
     def forward(self, capsules: Tensor, mask: Tensor) -> Routed:
-        """(B, P, C, D) and (B, P) to one pose a class."""
-        children = capsules.flatten(1, 2)  # (B, P·C, D)
-        return self.route(children, mask.repeat_interleave(capsules.shape[2], 1))
+        """(B, P, C, D) and (B, P) to one pose (B, J, D) a class."""
+        routed = self.route(capsules, mask.unsqueeze(1))  # one window: the whole text
+        return Routed(*(found.squeeze(1) for found in routed))

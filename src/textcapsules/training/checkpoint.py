@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from textcapsules.errors import ModelFolderError
-from textcapsules.files import atomic_path
+from textcapsules.files import write_tensors
 
 __all__ = ["Best", "Progress", "read_checkpoint", "write_checkpoint"]
 
@@ -46,12 +45,11 @@ def write_checkpoint(
     if progress.best is not None:
         state |= {"best_epoch": progress.best.epoch, "best_score": progress.best.score}
         tensors |= {f"best.{name}": t for name, t in progress.best.weights.items()}
-    with atomic_path(path) as temporary:
-        save_file(
-            {name: t.detach().contiguous() for name, t in tensors.items()},
-            temporary,
-            metadata={"state": json.dumps(state)},
-        )
+    write_tensors(
+        path,
+        {name: t.detach().contiguous() for name, t in tensors.items()},
+        metadata={"state": json.dumps(state)},
+    )
 
 
 def read_checkpoint(
@@ -70,9 +68,9 @@ def read_checkpoint(
             best = Best(state["best_epoch"], state["best_score"], weights)
         return Progress(state["records"], best)
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = (str(error) or repr(error)).splitlines()[-1].strip().rstrip(".")
         raise ModelFolderError(
-            f"{path} must be a checkpoint of this run; got: {reason} "
+            f"{path} must be a checkpoint of this run; got: {reason}. "
             "Train again with --overwrite."
         ) from error
 

@@ -48,11 +48,16 @@ class Trainer:
         device: torch.device,
     ) -> None:
         self.config, self.train, self.dev = config, train, dev
-        self.accelerator = Accelerator(cpu=device.type == "cpu")
+        # Accelerate settles on one device a process; ours may change between runs.
+        self.device, self.accelerator = device, Accelerator()
         parameters = [p for p in network.parameters() if p.requires_grad]
         adam = torch.optim.Adam(parameters, config.train.learning_rate, fused=True)
-        self.network: nn.Module = self.accelerator.prepare_model(network)
-        self.optimiser = self.accelerator.prepare_optimizer(adam)
+        self.network: nn.Module = self.accelerator.prepare_model(
+            network, device_placement=False
+        )
+        self.optimiser = self.accelerator.prepare_optimizer(
+            adam, device_placement=False
+        )
         self.progress = Progress([], None)
 
     def epochs(
@@ -66,10 +71,11 @@ class Trainer:
 
     def exhausted(self) -> bool:
         """Tell whether the dev score has not risen for `patience` epochs."""
-        patience, (records, best) = self.config.train.patience, self.progress
-        if not patience or best is None:
+        patience, records = self.config.train.patience, self.progress.records
+        if not patience or not records:
             return False
-        return len(records) - 1 - best.epoch >= patience
+        scores = [dev_score(record) for record in records]
+        return len(scores) - 1 - scores.index(max(scores)) >= patience
 
     def run_epoch(
         self, epoch: int, on_step: Callable[[Step], None] | None
@@ -107,10 +113,10 @@ class Trainer:
             epoch=epoch,
         )
         self.network.train()
-        total = torch.zeros((), device=self.accelerator.device)
+        total = torch.zeros((), device=self.device)
         for step, rows in enumerate(batches):
             batch = make_batch(documents, targets, rows)
-            loss = self.step(batch.to(self.accelerator.device), epoch)
+            loss = self.step(batch.to(self.device), epoch)
             total += loss * len(rows)
             if on_step is not None:
                 on_step(Step(epoch, step, len(batches), float(loss)))
@@ -155,7 +161,7 @@ class Trainer:
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it."""
         select = self.config.train.select
-        score = next(record[key] for key in record if key.startswith("dev_"))
+        score = dev_score(record)
         before = self.progress.best
         if before is not None and select != "last" and score <= before.score:
             return before
@@ -165,3 +171,8 @@ class Trainer:
             if parameter.requires_grad
         }
         return Best(record["epoch"] - 1, score, weights)
+
+
+def dev_score(record: dict[str, Any]) -> float:
+    """Return the dev figure that selection looks at: the first one."""
+    return next(record[key] for key in record if key.startswith("dev_"))

@@ -23,7 +23,7 @@ from textcapsules.text.vectors import (
     random_vectors,
     words_with_vectors,
 )
-from textcapsules.text.vocabulary import TextTokenizer
+from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
 __all__ = ["Encoded", "Prepared", "encode_examples", "prepare", "target_matrix"]
 
@@ -55,9 +55,16 @@ def prepare(config: RunConfig) -> Prepared:
     check_corpus(corpus)
     config = resolve(config, corpus)
     tokenizer = build_tokenizer(config, corpus)
+    check_words(tokenizer, corpus)
     limit = config.text.max_tokens
     train = encode_examples(tokenizer, corpus.train, corpus.labels, limit)
-    dev = encode_examples(tokenizer, corpus.dev, corpus.labels, limit)
+    dev = encode_examples(
+        tokenizer,
+        corpus.dev,
+        corpus.labels,
+        limit,
+        source=config.data.dev or "the dev texts",
+    )
     vectors, vector_facts = build_vectors(config, tokenizer, train)
     config = config.replace(model={"embedding_size": vectors.shape[1]})
     torch.manual_seed(config.train.seed)
@@ -71,7 +78,7 @@ def prepare(config: RunConfig) -> Prepared:
     facts = {
         "corpus": corpus.facts,
         "texts": {"train": len(corpus.train), "dev": len(corpus.dev)},
-        "fingerprint": fingerprint(corpus),
+        "fingerprint": fingerprint(corpus, tokenizer, vectors),
         "words": tokenizer.n_words,
         "vectors": vector_facts,
         "parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
@@ -90,6 +97,15 @@ def check_corpus(corpus: Corpus) -> None:
         raise DataError(
             f"{corpus.name} must have at least 2 texts to hold one out for "
             f"development; got {len(corpus.train)}. Add texts or name a --dev file."
+        )
+
+
+def check_words(tokenizer: TextTokenizer, corpus: Corpus) -> None:
+    """Refuse a vocabulary without a word, of which nothing could be learnt."""
+    if tokenizer.n_words <= UNK_ID + 1:
+        raise DataError(
+            f"{corpus.name} must have words that the vocabulary takes; got none. "
+            "Lower --min-count, or try another --rule."
         )
 
 
@@ -181,15 +197,18 @@ def encode_examples(
     examples: Sequence[Example],
     labels: Sequence[str],
     max_tokens: int,
+    *,
+    source: str = "the texts",
 ) -> Encoded:
     """Return documents and targets of examples."""
     ids = tokenizer.encode([example.text for example in examples], max_tokens)
-    return Encoded(drop_unreadable(ids), target_matrix(examples, labels))
+    return Encoded(drop_unreadable(ids), target_matrix(examples, labels, source))
 
 
-def fingerprint(corpus: Corpus) -> str:
+def fingerprint(corpus: Corpus, tokenizer: TextTokenizer, vectors: torch.Tensor) -> str:
     """Return a checksum of everything a run learns from or chooses on."""
-    digest = hashlib.sha256(repr(corpus.labels).encode())
+    digest = hashlib.sha256(repr((corpus.labels, tokenizer.words)).encode())
     for example in [*corpus.train, *corpus.dev]:
         digest.update(repr(tuple(example)).encode())
+    digest.update(vectors.numpy().tobytes())
     return digest.hexdigest()

@@ -19,8 +19,8 @@ from textcapsules.classifier import (
     read_run_config,
 )
 from textcapsules.config import RunConfig
-from textcapsules.errors import ModelFolderError
-from textcapsules.files import write_json
+from textcapsules.errors import ModelFolderError, TextCapsulesError
+from textcapsules.files import remove_leftovers, write_json
 from textcapsules.training.checkpoint import read_checkpoint, write_checkpoint
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import Prepared, prepare
@@ -30,7 +30,6 @@ __all__ = ["resume", "train"]
 
 CHECKPOINT = "checkpoint.safetensors"
 TENSORBOARD = "tensorboard"
-OURS = {*MODEL_FILES, CHECKPOINT, TENSORBOARD}
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -56,8 +55,12 @@ def train(
     """
     folder = Path(folder)
     check_folder(folder, overwrite)
-    prepared = prepare(config)  # before anything of an earlier run is removed
-    clear(folder)
+    pick_device(config.train.device)
+    if tensorboard:
+        summary_writer()
+    prepared = prepare(config)  # all that can fail, before an earlier run is removed
+    if folder.is_dir():
+        clear(folder)
     start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
     write_json(folder / "training.json", start)
     classifier_of(prepared).save_setup(folder)
@@ -75,7 +78,10 @@ def resume(
     config = read_run_config(folder)
     start = read_json(folder / "training.json")
     if start.get("finished"):
-        return TextClassifier.load(folder)
+        classifier = TextClassifier.load(folder)
+        check_record(folder, start)
+        tidy(folder)
+        return classifier
     prepared = prepare(config)
     if prepared.facts["fingerprint"] != start.get("fingerprint"):
         raise ModelFolderError(
@@ -83,6 +89,16 @@ def resume(
             f"from {config.data.source}. Restore them, or train anew with --overwrite."
         )
     return go_on(prepared, folder, start, on_step, on_epoch)
+
+
+def check_record(folder: Path, record: dict[str, Any]) -> None:
+    """Refuse a finished run whose record does not tell how it went."""
+    epochs, best = record.get("epochs"), record.get("best_epoch")
+    if not isinstance(epochs, list) or best not in range(1, len(epochs) + 1):
+        raise ModelFolderError(
+            f"{folder / 'training.json'} must hold the epochs of a finished run; got "
+            f"{epochs!r:.40}. Restore the folder."
+        )
 
 
 def go_on(
@@ -146,7 +162,7 @@ def finish(
     classifier.save(folder)
     classifier.record = finished
     write_json(folder / "training.json", finished)
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    tidy(folder)
     return classifier
 
 
@@ -159,7 +175,7 @@ def classifier_of(prepared: Prepared, threshold: float = 0.5) -> TextClassifier:
 
 def environment(trainer: Trainer) -> dict[str, Any]:
     """Return what the figures were made on."""
-    device = trainer.accelerator.device
+    device = trainer.device
     on_gpu = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
@@ -183,16 +199,21 @@ class deterministic:  # noqa: N801 - a context manager, named as one reads it
         torch.use_deterministic_algorithms(self.before, warn_only=True)
 
 
-def log_tensorboard(folder: Path, record: dict[str, Any]) -> None:
-    """Write one epoch's figures as TensorBoard scalars."""
+def summary_writer() -> Any:
+    """Import TensorBoard's writer, an extra."""
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError as error:
-        raise ModelFolderError(
+        raise TextCapsulesError(
             "tensorboard must be installed to write its logs; got none. "
             "Run `pip install 'textcapsules[tensorboard]'`."
         ) from error
-    with SummaryWriter(str(folder), purge_step=record["epoch"]) as writer:
+    return SummaryWriter
+
+
+def log_tensorboard(folder: Path, record: dict[str, Any]) -> None:
+    """Write one epoch's figures as TensorBoard scalars."""
+    with summary_writer()(str(folder), purge_step=record["epoch"]) as writer:
         for name, value in record.items():
             if name != "epoch":
                 writer.add_scalar(name, value, record["epoch"])
@@ -202,26 +223,63 @@ def check_folder(folder: Path, overwrite: bool) -> None:
     """Never write into a folder that holds anything, unless it is ours to replace."""
     if folder.exists() and not folder.is_dir():
         raise ModelFolderError(f"{folder} must be a folder; got a file.")
-    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    present = {name for name in present if not name.endswith(".tmp")}
-    foreign = sorted(present - OURS)
+    foreign = foreign_files(folder)
     if foreign:
         raise ModelFolderError(
             f"{folder} must be empty or hold an earlier run; got "
             f"{', '.join(foreign[:3])}. Name another folder."
         )
-    if "config.json" in present and not overwrite:
+    if (folder / "config.json").exists() and not overwrite:
         raise ModelFolderError(
             f"{folder} must be empty; got an earlier run. Pass --resume to go on with "
             "it, --overwrite to replace it, or name another folder."
         )
 
 
+def foreign_files(folder: Path) -> list[str]:
+    """Return what in a folder no run of ours has written, told by name and content."""
+    found = [folder, folder / TENSORBOARD]
+    paths = [path for part in found if part.is_dir() for path in part.iterdir()]
+    files = [path.relative_to(folder) for path in paths if path != found[1]]
+    names = [str(path) for path in files if not is_leftover(path)]
+    foreign = [name for name in names if not is_named_as_ours(Path(name))]
+    if not foreign and not has_our_mark(folder):
+        foreign = names
+    return sorted(foreign)
+
+
+def is_named_as_ours(path: Path) -> bool:
+    """Tell a file that a run may have written by its name."""
+    if path.parent == Path(TENSORBOARD):
+        return path.name.startswith("events.out.tfevents")
+    return str(path) in (*MODEL_FILES, CHECKPOINT)
+
+
+def is_leftover(path: Path) -> bool:
+    """Tell what a run killed while writing has left."""
+    return path.name.startswith(".") and path.suffix == ".tmp"
+
+
+def has_our_mark(folder: Path) -> bool:
+    """Tell a run of ours: its options, or, killed before those, its record's start."""
+    try:
+        if (folder / "config.json").exists():
+            return "textcapsules" in read_json(folder / "config.json")
+        return "fingerprint" in read_json(folder / "training.json")
+    except ModelFolderError:
+        return False
+
+
 def clear(folder: Path) -> None:
-    """Remove an earlier run's files, and only those."""
-    for name in OURS:
-        path = folder / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    """Remove an earlier run's files, and only those; its mark of ours goes last."""
+    shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
+    tidy(folder)
+    for name in reversed(MODEL_FILES):
+        (folder / name).unlink(missing_ok=True)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what only an unfinished run needs, or a killed one has left."""
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    for name in (*MODEL_FILES, CHECKPOINT):
+        remove_leftovers(folder / name)

@@ -1,4 +1,4 @@
-"""Dynamic routing: one function, `route`, in front of every way to compute it.
+"""Dynamic routing: `route`, and `route_windows` for the layers of a network.
 
 `reference` holds the definition. `route` checks the shapes once and picks a backend;
 this is the only dispatch in the package, and kernels register here.
@@ -15,7 +15,7 @@ from textcapsules.model.routing.reference import (
     route_without_votes,
 )
 
-__all__ = ["BACKENDS", "Routed", "RoutingOptions", "route"]
+__all__ = ["BACKENDS", "Routed", "RoutingOptions", "route", "route_windows"]
 
 # name -> a function of (children, transform, bias, mask, options)
 BACKENDS: dict[str, Callable[..., Routed]] = {
@@ -59,6 +59,46 @@ def route(
             f"{tuple(transform.shape)}. Use backend='votes'."
         )
     return BACKENDS[backend](children, transform, bias, mask, options)
+
+
+def route_windows(
+    capsules: Tensor,
+    transform: Tensor,
+    bias: Tensor | None,
+    mask: Tensor,
+    options: RoutingOptions = RoutingOptions(),
+    *,
+    backend: str = "auto",
+) -> Routed:
+    """Route the capsules of every window of K positions to J parents of its own.
+
+    Both routed layers are this: the convolutional one with a short window, the fully
+    connected one with a single window over the whole text.
+
+    Args:
+        capsules: (B, P, C, D), C capsules at each of P positions.
+        transform: W, shared (J, D, H) or one a child (K·C, J, D, H), children ordered
+            by position, then type.
+        bias: β to match, or None.
+        mask: (B, W, K) with W = P - K + 1, False where a window's position must not
+            vote.
+        options: as for `route`.
+        backend: as for `route`.
+
+    Returns:
+        Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J).
+    """
+    B, P, C, D = capsules.shape
+    if mask.ndim != 3 or mask.shape[:2] != (B, P - mask.shape[-1] + 1):
+        raise ValueError(
+            f"mask must be ({B}, {P} - K + 1, K); got {tuple(mask.shape)}."
+        )
+    _, W, K = mask.shape
+    windows = capsules.unfold(1, K, 1).permute(0, 1, 4, 2, 3)  # (B, W, K, C, D)
+    children = windows.reshape(B * W, K * C, D)
+    child_mask = mask.unsqueeze(-1).expand(-1, -1, -1, C).reshape(B * W, K * C)
+    routed = route(children, transform, bias, child_mask, options, backend=backend)
+    return Routed(*(found.unflatten(0, (B, W)) for found in routed))
 
 
 def _check_shapes(

@@ -60,10 +60,10 @@ def route_with_votes(
     votes = form_votes(children, transform, bias)  # û, (B, I, J, H)
 
     def gather(couplings: Tensor) -> Tensor:  # Σ_i c_ij û_j|i, (B, J, H)
-        return einsum("bij,bijh->bjh", couplings, votes)
+        return einsum("bji,bijh->bjh", couplings, votes)
 
-    def agree(poses: Tensor) -> Tensor:  # û_j|i · v_j, (B, I, J)
-        return einsum("bijh,bjh->bij", votes, poses)
+    def agree(poses: Tensor) -> Tensor:  # û_j|i · v_j, (B, J, I)
+        return einsum("bijh,bjh->bji", votes, poses)
 
     existence = child_weight(children, mask, options)
     return iterate(gather, agree, existence, transform.shape[-3], options)
@@ -79,16 +79,16 @@ def route_without_votes(
     """Route the same way by the two identities; the transform must be shared."""
 
     def gather(couplings: Tensor) -> Tensor:  # W_j Σ_i c_ij u_i + β_j Σ_i c_ij
-        total = einsum("bij,bid->bjd", couplings, children)  # (B, J, D)
+        total = einsum("bji,bid->bjd", couplings, children)  # (B, J, D)
         total = einsum("bjd,jdh->bjh", total, transform)  # (B, J, H)
-        return total if bias is None else total + couplings.sum(1)[..., None] * bias
+        return total if bias is None else total + couplings.sum(2)[..., None] * bias
 
     def agree(poses: Tensor) -> Tensor:  # u_i · W_jᵀ v_j + β_j · v_j
         pulled = einsum("jdh,bjh->bjd", transform, poses)  # (B, J, D)
-        agreement = einsum("bid,bjd->bij", children, pulled)  # (B, I, J)
+        agreement = einsum("bid,bjd->bji", children, pulled)  # (B, J, I)
         if bias is None:
             return agreement
-        return agreement + einsum("jh,bjh->bj", bias, poses).unsqueeze(1)
+        return agreement + einsum("jh,bjh->bj", bias, poses).unsqueeze(2)
 
     existence = child_weight(children, mask, options)
     return iterate(gather, agree, existence, transform.shape[-3], options)
@@ -97,29 +97,32 @@ def route_without_votes(
 def iterate(
     gather: Callable[[Tensor], Tensor],
     agree: Callable[[Tensor], Tensor],
-    existence: Float[Tensor, "b i 1"],
+    existence: Float[Tensor, "b 1 i"],
     n_parents: int,
     options: RoutingOptions,
 ) -> Routed:
     """Run Algorithm 1, line by line.
 
-    The paper also updates the logits after the last iteration; nothing reads them.
+    Logits and couplings are held as (B, J, I): a softmax along a short last axis was
+    17 times slower than along the middle one on a CPU (14 parents, 928 children). The
+    paper also updates the logits after the last iteration; nothing reads them.
     """
-    logits = existence.new_zeros(*existence.shape[:2], n_parents)  # b, (B, I, J)
-    couplings = existence * coupling_softmax(logits, leaky=options.leaky)  # c
+    B, _, I = existence.shape  # noqa: E741
+    logits = existence.new_zeros(B, n_parents, I)  # b
+    couplings = existence * coupling_softmax(logits, leaky=options.leaky, dim=1)  # c
     poses = squash(gather(couplings), options.squash)  # v, (B, J, H)
     for _ in range(options.iterations - 1):
         logits = logits + agree(poses)
-        couplings = existence * coupling_softmax(logits, leaky=options.leaky)
+        couplings = existence * coupling_softmax(logits, leaky=options.leaky, dim=1)
         poses = squash(gather(couplings), options.squash)
-    return Routed(poses, pose_length(poses), couplings)
+    return Routed(poses, pose_length(poses), couplings.transpose(1, 2))
 
 
 def child_weight(
     children: Float[Tensor, "b i d"],
     mask: Bool[Tensor, "b i"] | None,
     options: RoutingOptions,
-) -> Float[Tensor, "b i 1"]:
+) -> Float[Tensor, "b 1 i"]:
     """Return what a child's couplings are multiplied by: â if amended, 0 if masked."""
     if options.amendment:
         weight = pose_length(children)
@@ -127,4 +130,4 @@ def child_weight(
         weight = torch.ones_like(children[..., 0])
     if mask is not None:
         weight = weight * mask
-    return weight.unsqueeze(-1)
+    return weight.unsqueeze(1)

@@ -1,0 +1,128 @@
+import json
+
+import pytest
+from sklearn.metrics import accuracy_score
+
+from textcapsules.classifier import TextClassifier
+from textcapsules.data import load
+from textcapsules.data.load import load_corpus
+from toy import TINY, refusal, run_cli, toy_file, toy_rows, trained_model, write_csv
+
+
+@pytest.fixture
+def more(tmp_path):
+    return write_csv(tmp_path / "more.csv", toy_rows(21, seed=5), ("text", "label"))
+
+
+def last_json(ran):
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out.splitlines()[-1])
+
+
+def test_users_file_is_judged_whole(more):
+    ran = run_cli("evaluate", trained_model(), "--data", more, "--json")
+    values = last_json(ran)
+    rows = toy_rows(21, seed=5)
+    found = TextClassifier.load(trained_model()).predict([text for text, _ in rows])
+    guess = [prediction.labels[0] for prediction in found]
+    accuracy = accuracy_score([label for _, label in rows], guess)
+    assert values["single_label"]["accuracy"] == pytest.approx(accuracy)
+    assert (values["texts"], values["split"]) == (21, "test")
+    assert f"accuracy {100 * accuracy:.1f}" in ran.out
+
+
+def test_out_holds_figures_and_a_picture(more, tmp_path):
+    args = ["evaluate", trained_model(), "--data", more, "--out", tmp_path / "e"]
+    values = last_json(run_cli(*args, "--json"))
+    assert json.loads((tmp_path / "e" / "evaluation.json").read_text()) == values
+    picture = (tmp_path / "e" / "confusion.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert b"IEND" in picture[-12:]
+    assert len(list((tmp_path / "e").iterdir())) == 2
+
+
+def test_evaluation_is_kept_unless_overwrite(more, tmp_path):
+    args = ["evaluate", trained_model(), "--data", more, "--out", tmp_path]
+    (tmp_path / "evaluation.json").write_text("mine")
+    assert "evaluation.json must not exist yet" in refusal(*args)
+    assert (tmp_path / "evaluation.json").read_text() == "mine"
+    assert run_cli(*args, "--overwrite").code == 0
+    assert (tmp_path / "evaluation.json").read_text() != "mine"
+
+
+def test_out_that_is_a_file_is_refused(more):
+    args = ["evaluate", trained_model(), "--data", more, "--out", more]
+    assert "must be a folder; got a file" in refusal(*args)
+
+
+def test_model_without_a_test_set_is_not_judged_on_its_training_texts():
+    message = refusal("evaluate", trained_model())
+    assert "got none beside" in message
+    assert "--split dev" in message
+
+
+def test_models_own_dev_set_is_the_one_held_out():
+    values = last_json(run_cli("evaluate", trained_model(), "--split", "dev", "--json"))
+    record = TextClassifier.load(trained_model()).record
+    assert values["texts"] == record["texts"]["dev"]
+    best = record["epochs"][record["best_epoch"] - 1]
+    assert values["single_label"]["accuracy"] == pytest.approx(best["dev_accuracy"])
+
+
+def test_models_own_corpus_fold_and_columns_are_used(tmp_path, monkeypatch):
+    test = write_csv(tmp_path / "test.csv", toy_rows(9, seed=3), ("body", "topic"))
+    path = write_csv(tmp_path / "toy.csv", toy_rows(24), ("body", "topic"))
+    columns = ["--text-column", "body", "--label-column", "topic"]
+    flags = ["--data", path, *columns, "--test", test, "--fold", 3, "--split-seed", 2]
+    run_cli("train", *flags, *TINY, "--epochs", 1, "--out", tmp_path / "m")
+    seen = []
+
+    def spy(config):
+        seen.append(config)
+        return load_corpus(config)
+
+    monkeypatch.setattr(load, "load_corpus", spy)
+    values = last_json(run_cli("evaluate", tmp_path / "m", "--json"))
+    assert values["texts"] == 9
+    assert (seen[0].fold, seen[0].split_seed, seen[0].label_column) == (3, 2, "topic")
+    # another file is read in the same form, without the model's own test file
+    other = write_csv(tmp_path / "more.csv", toy_rows(6, seed=4), ("body", "topic"))
+    values = last_json(run_cli("evaluate", tmp_path / "m", "--data", other, "--json"))
+    assert (values["texts"], values["data"]) == (6, str(other))
+
+
+def test_several_labels_are_judged_without_accuracy(tmp_path):
+    rows = [("my cat and a dog bark", "cats|dogs"), ("a bird sing", "birds")]
+    path = write_csv(tmp_path / "more.csv", rows)
+    args = ["evaluate", trained_model(), "--data", path, "--separator", "|"]
+    values = last_json(run_cli(*args, "--out", tmp_path / "e", "--json"))
+    assert values["single_label"] is None
+    assert not (tmp_path / "e" / "confusion.png").exists()
+
+
+def test_threshold_is_passed_on(more):
+    args = ["evaluate", trained_model(), "--data", more, "--json"]
+    values = last_json(run_cli(*args, "--threshold", 0.5))
+    assert values["multi_label"] == values["multi_label_at_half"]
+
+
+def test_threshold_out_of_range_is_refused(more):
+    message = refusal("evaluate", trained_model(), "--data", more, "--threshold", 1.5)
+    assert message == "threshold must be from 0 to 1; got 1.5."
+
+
+def test_unknown_split_is_refused(more):
+    message = refusal("evaluate", trained_model(), "--data", more, "--split", "all")
+    assert message == "split must be train, dev or test; got 'all'."
+
+
+def test_label_never_seen_is_told_with_file_and_row(tmp_path):
+    path = write_csv(tmp_path / "more.csv", [("my cat", "cats"), ("my cow", "cows")])
+    message = refusal("evaluate", trained_model(), "--data", path)
+    assert f"got 'cows' in row 2 of {path}" in message
+
+
+def test_toy_file_is_what_the_model_saw(tmp_path):
+    path = toy_file(tmp_path)
+    values = last_json(run_cli("evaluate", trained_model(), "--data", path, "--json"))
+    assert values["single_label"]["accuracy"] > 0.9

@@ -1,0 +1,151 @@
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from textcapsules.classifier import TextClassifier
+from toy import TOPICS, refusal, run_cli, spawn, toy_rows, trained_model, write_csv
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return write_csv(tmp_path / "new.csv", toy_rows(7, seed=6))
+
+
+def lines(ran):
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_texts_are_answered_one_a_line():
+    ran = run_cli("predict", trained_model(), "my cat purr kitten", "", "zzz qqq")
+    assert lines(ran) == [
+        {"text": "my cat purr kitten", "predicted": ["cats"]},
+        {"text": "", "predicted": []},
+        {"text": "zzz qqq", "predicted": []},
+    ]
+
+
+def test_json_is_one_object_with_the_predictions():
+    ran = run_cli("predict", trained_model(), "a dog bark", "", "--json")
+    assert lines(ran) == [
+        {
+            "model": str(trained_model()),
+            "predictions": [
+                {"text": "a dog bark", "predicted": ["dogs"]},
+                {"text": "", "predicted": []},
+            ],
+            "texts": 2,
+            "without_label": 1,
+            "unreadable": 1,
+        }
+    ]
+
+
+def test_scores_name_every_class():
+    (row,) = lines(run_cli("predict", trained_model(), "a dog bark", "--scores"))
+    expected = TextClassifier.load(trained_model()).scores(["a dog bark"])[0]
+    assert list(row)[2:] == [f"score_{name}" for name in TOPICS]
+    assert list(row.values())[2:] == pytest.approx(expected.tolist())
+
+
+def test_threshold_and_kind_decide():
+    args = ["predict", trained_model(), "a dog bark"]
+    assert lines(run_cli(*args, "--threshold", 1))[0]["predicted"] == []
+    every = lines(run_cli(*args, "--threshold", 0))[0]["predicted"]
+    assert every[0] == "dogs" and set(every) == set(TOPICS)
+    calibrated = lines(run_cli(*args, "--multi-label"))[0]["predicted"]
+    classifier = TextClassifier.load(trained_model())
+    expected = classifier.predict(["a dog bark"], multi_label=True)[0].labels
+    assert tuple(calibrated) == expected
+    assert lines(run_cli(*args, "--single-label"))[0]["predicted"] == ["dogs"]
+
+
+def test_stdin_is_read_a_text_a_line():
+    given = "\ufeffmy cat purr\r\na dog bark\n\n日本 bird sing".encode()
+    found = lines(run_cli("predict", trained_model(), "-", stdin=given))
+    assert [row["text"] for row in found] == [
+        "my cat purr",
+        "a dog bark",
+        "",
+        "日本 bird sing",
+    ]
+    assert [row["predicted"] for row in found] == [["cats"], ["dogs"], [], ["birds"]]
+
+
+def test_stdin_json_ends_with_the_summary():
+    found = lines(run_cli("predict", trained_model(), "-", "--json", stdin=b"cat\n\n"))
+    assert len(found) == 3
+    assert (found[-1]["texts"], found[-1]["unreadable"]) == (2, 1)
+
+
+def test_empty_stdin_is_no_text():
+    (summary,) = lines(run_cli("predict", trained_model(), "-", "--json", stdin=b""))
+    assert summary["texts"] == 0
+
+
+def test_file_is_labelled_into_another(texts, tmp_path):
+    target = tmp_path / "out.csv"
+    ran = run_cli("predict", trained_model(), "--file", texts, "--out", target)
+    assert ran.code == 0
+    assert ran.out.startswith(f"{target}: 7 texts, 0 without a label")
+    with target.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(row["text"], row["label"]) for row in found] == toy_rows(7, seed=6)
+    assert [row["predicted"] for row in found] == [row["label"] for row in found]
+
+
+def test_file_json_tells_where_it_went(texts, tmp_path):
+    args = ["predict", trained_model(), "--file", texts, "--json"]
+    ran = run_cli(*args, "--out", tmp_path / "out.parquet")
+    values = json.loads(ran.out.splitlines()[-1])
+    assert (values["out"], values["texts"]) == (str(tmp_path / "out.parquet"), 7)
+    printed = lines(run_cli(*args))
+    assert len(printed) == 8
+    assert printed[-1]["texts"] == 7
+    assert "predictions" not in printed[-1]
+
+
+def test_existing_out_is_kept_unless_overwrite(texts, tmp_path):
+    target = tmp_path / "out.csv"
+    target.write_text("mine")
+    args = ["predict", trained_model(), "--file", texts, "--out", target]
+    assert "must not exist yet" in refusal(*args)
+    assert target.read_text() == "mine"
+    assert run_cli(*args, "--overwrite").code == 0
+
+
+def test_output_into_a_closed_pipe_ends_quietly(tmp_path):
+    given = tmp_path / "lines.txt"
+    given.write_text("my cat purr\n" * 5000)
+    with given.open("rb") as stdin:
+        process = spawn("predict", trained_model(), "-", stdin=stdin)
+        assert process.stdout and process.stderr
+        assert b"cats" in process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        process.stderr.close()
+        process.wait()
+    assert err == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_onto_a_full_disk_is_told():
+    with Path("/dev/full").open("wb") as full:
+        process = spawn("predict", trained_model(), "my cat", stdout=full)
+        _, err = process.communicate()
+    assert process.returncode == 2
+    assert err.decode() == (
+        "textcapsules: output must be writable; got No space left on device. "
+        "Free some space.\n"
+    )
+
+
+def test_any_script_is_printed_in_any_locale():
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    process = spawn("predict", trained_model(), "-", env=locale, stdin=subprocess.PIPE)
+    out, err = process.communicate("日本 cat".encode())
+    assert process.returncode == 0, err
+    assert json.loads(out)["text"] == "日本 cat"

@@ -1,0 +1,183 @@
+"""Joined documents, and thresholds against brute force."""
+
+import typing
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from textcapsules import calibrate
+from textcapsules.calibrate import (
+    best_threshold,
+    join_documents,
+    join_texts,
+    joined_pairs,
+)
+from textcapsules.config import TrainConfig
+
+ONE_LABEL = np.eye(4)[np.repeat([0, 1, 2, 3], [5, 9, 2, 4])]  # 20 texts
+SEVERAL = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("targets", [ONE_LABEL, SEVERAL], ids=["one", "several"])
+def test_pairs_never_share_a_label(targets: np.ndarray) -> None:
+    pairs = joined_pairs(targets, 200, seed=0)
+    assert pairs.shape == (200, 2)
+    for first, second in pairs:
+        assert not (targets[first] * targets[second]).any()
+
+
+def test_pairs_use_every_row_in_turn() -> None:
+    pairs = joined_pairs(ONE_LABEL, 50, seed=0)  # two and a half rounds of 20
+    firsts = Counter(pairs[:, 0].tolist())
+    assert set(firsts) == set(range(20))
+    assert set(firsts.values()) == {2, 3}
+
+
+def test_partners_are_spread_over_all_rows_that_fit() -> None:
+    pairs = joined_pairs(np.eye(2)[[0, 0, 0, 1, 1, 1]], 1200, seed=0)
+    partners = Counter(pairs[:, 1].tolist())
+    # 200 each on average, with a deviation below 13: five deviations either way.
+    assert all(135 < partners[row] < 265 for row in range(6))
+
+
+def test_pairs_follow_from_the_seed() -> None:
+    one, same = joined_pairs(ONE_LABEL, 30, 7), joined_pairs(ONE_LABEL, 30, 7)
+    assert (one == same).all()
+    assert (one != joined_pairs(ONE_LABEL, 30, 8)).any()
+    assert (one != joined_pairs(ONE_LABEL, 30, [7, 1])).any()
+
+
+@pytest.mark.parametrize("n_texts", [0, 1, 5])
+def test_lone_class_has_no_pairs(n_texts: int) -> None:
+    targets = np.eye(3)[[1] * n_texts].reshape(n_texts, 3)
+    assert joined_pairs(targets, 10, seed=0).shape == (0, 2)
+
+
+def test_row_that_shares_labels_with_all_others_is_left_out() -> None:
+    targets = np.array([[1, 1], [1, 0], [0, 1]])
+    pairs = joined_pairs(targets, 40, seed=0)
+    assert len(pairs) == 40
+    assert set(pairs.ravel().tolist()) == {1, 2}
+
+
+def test_text_without_labels_is_never_joined_with_itself() -> None:
+    pairs = joined_pairs(np.array([[0, 0], [0, 0], [1, 0]]), 60, seed=0)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert joined_pairs(np.zeros((1, 2)), 3, seed=0).shape == (0, 2)
+
+
+def test_joined_documents_carry_both_labels_and_half_of_the_tokens_each() -> None:
+    documents = [np.arange(10, 19), np.arange(20, 22), np.arange(0)]
+    targets = np.eye(3)
+    pairs = np.array([[0, 1], [1, 0], [2, 0]])
+    joined, labels = join_documents(documents, targets, pairs, max_tokens=7)
+    assert [ids.tolist() for ids in joined] == [
+        [10, 11, 12, 20, 21],  # 7 // 2 = 3 of the first
+        [20, 21, 10, 11, 12],
+        [10, 11, 12],
+    ]
+    assert labels.tolist() == [[1, 1, 0], [1, 1, 0], [1, 0, 1]]
+
+
+def test_no_pairs_join_to_no_documents() -> None:
+    none = np.zeros((0, 2), dtype=np.int64)
+    joined, labels = join_documents([np.arange(3)], np.eye(1), none, 10)
+    assert joined == []
+    assert labels.shape == (0, 1)
+
+
+def test_joined_texts_are_whole() -> None:
+    pairs = np.array([[0, 1], [1, 0]])
+    assert join_texts(["a b", "c"], pairs) == ["a b c", "c a b"]
+
+
+def objective_by_hand(predicted: np.ndarray, targets: np.ndarray, name: str) -> float:
+    """Count one text and one class at a time."""
+    exact = hits = given = asked = 0
+    for guess, truth in zip(predicted.tolist(), targets.tolist(), strict=True):
+        exact += guess == [bool(t) for t in truth]
+        hits += sum(g and bool(t) for g, t in zip(guess, truth, strict=True))
+        given, asked = given + sum(guess), asked + sum(truth)
+    if name == "exact-match":
+        return exact / len(targets)
+    return 2 * hits / (given + asked) if given + asked else 0.0
+
+
+N_CLASSES = 3
+grid_scores = st.lists(  # few levels, so that ties are common
+    st.lists(st.integers(0, 12), min_size=N_CLASSES, max_size=N_CLASSES), min_size=1
+)
+
+
+@pytest.mark.parametrize("name", ["exact-match", "micro-f1"])
+@given(levels=grid_scores, seed=st.integers(0, 99))
+@settings(max_examples=120, deadline=None)
+def test_threshold_is_as_good_as_any_that_parts_the_scores(
+    name: str, levels: list, seed: int
+) -> None:
+    scores = np.array(levels) / 12
+    targets = np.random.default_rng(seed).integers(0, 2, scores.shape)
+    threshold, value = best_threshold(scores, targets, name)
+    assert value == pytest.approx(objective_by_hand(scores >= threshold, targets, name))
+    # "At least t" for every score t but the lowest covers all ways to part them.
+    rivals = np.unique(scores)[1:]
+    best = max(
+        (objective_by_hand(scores >= t, targets, name) for t in rivals), default=0
+    )
+    if len(rivals):
+        assert value == pytest.approx(best)
+        assert scores.min() < threshold < scores.max()
+
+
+def test_threshold_lies_midway_in_the_gap_that_separates() -> None:
+    scores = np.array([[0.9, 0.2], [0.1, 0.8], [0.7, 0.3]])
+    targets = np.array([[1, 0], [0, 1], [1, 0]])
+    assert best_threshold(scores, targets) == (pytest.approx(0.5), 1.0)
+
+
+def test_of_equally_good_thresholds_the_middle_is_taken() -> None:
+    scores = np.array([[0.1, 0.8], [0.2, 0.3], [0.4, 0.6]])
+    never = np.array([[1, 0]] * 3)  # no threshold is ever right: all are equal
+    # Candidates 0.15, 0.25, 0.35, 0.5, 0.7.
+    assert best_threshold(scores, never) == (pytest.approx(0.35), 0.0)
+    refuse = np.array([[0, 1], [0, 0], [0, 0]])  # right at 0.7 alone
+    assert best_threshold(scores, refuse) == (pytest.approx(0.7), 1.0)
+
+
+def test_constant_scores_leave_the_threshold_at_a_half() -> None:
+    targets = np.array([[1, 0], [1, 1]])
+    assert best_threshold(np.full((2, 2), 0.2), targets) == (0.5, 0.0)
+    assert best_threshold(np.full((2, 2), 0.7), targets) == (0.5, 0.5)
+    assert best_threshold(np.full((2, 2), 0.7), targets, "micro-f1") == (
+        0.5,
+        pytest.approx(2 * 3 / (4 + 3)),
+    )
+
+
+@pytest.mark.parametrize("scores", [[[0.1, 0.9]], [[0.5, 0.5]]], ids=["two", "one"])
+def test_unknown_objective_is_named(scores: list) -> None:
+    message = "objective must be exact-match or micro-f1; got 'macro-f1'"
+    with pytest.raises(ValueError, match=message):
+        best_threshold(np.array(scores), np.array([[0, 1]]), "macro-f1")
+
+
+def test_every_configured_objective_is_known() -> None:
+    choices = typing.get_args(typing.get_type_hints(TrainConfig)["threshold_for"])
+    assert set(choices) == set(calibrate.OBJECTIVES)
+
+
+def test_many_scores_are_searched_on_a_grid_that_is_fine_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    targets = rng.random((700, 3)) < 0.4
+    noise = rng.normal(scale=0.15, size=targets.shape)
+    scores = np.clip(np.where(targets, 0.7, 0.3) + noise, 0, 1)
+    threshold, value = best_threshold(scores, targets)
+    assert value == objective_by_hand(scores >= threshold, targets, "exact-match")
+    monkeypatch.setattr(calibrate, "MAX_CANDIDATES", 10**6)
+    _, exact = best_threshold(scores, targets)
+    assert exact - 0.01 <= value <= exact  # 400 steps of 2,000 scores: a hair's breadth

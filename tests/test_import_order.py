@@ -1,0 +1,121 @@
+"""Imports point one way: a module imports only from those listed before it."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import textcapsules
+
+ROOT = Path(textcapsules.__file__).parent
+
+# The path of the data. A package stands after the modules it imports, or before them
+# if it only holds a docstring. A new module fails until it has its place here.
+ORDER = """
+    textcapsules
+    errors files config
+    data
+    data.example data.contents data.catalogue data.canonical data.split data.read
+    data.convert.tables data.convert.trees data.convert.reuters data.convert
+    data.fetch data.table_forms data.table
+    data.tickets.banks data.tickets.typos data.tickets.generate data.tickets data.load
+    text text.tokenize text.vocabulary text.vectors text.batch
+    model model.functional model.routing.reference model.routing model.layers
+    model.capsnet model.baselines model.builder model.score
+    losses metrics calibrate classifier
+    training training.prepare training.selection training.checkpoint training.loop
+    training.run
+    evaluate bulk report demo
+    cli.show cli.options cli.data cli.train cli.predict cli.demo cli.app cli
+""".split()  # noqa: SIM905 (a page to read, not a list)
+MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
+
+
+def files() -> dict[str, Path]:
+    """Return every module of the package and its file."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imported(source: str, modules: set[str]) -> set[str]:
+    """Return which of `modules` a source imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: write the whole name"
+            base = node.module or ""
+            for alias in node.names:  # `from package import module`, or a name in it
+                inner = f"{base}.{alias.name}"
+                found.add(inner if inner in modules else base)
+    return found & modules
+
+
+def test_every_module_has_its_place() -> None:
+    assert sorted(MODULES) == sorted(files())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_imports_only_from_those_before_it(name: str) -> None:
+    before = MODULES[: MODULES.index(name)]
+    source = files()[name].read_text(encoding="utf-8")
+    later = imported(source, set(MODULES)) - set(before)
+    assert not later, (
+        f"{name} imports from {', '.join(sorted(later))}, which come later"
+    )
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = """
+import textcapsules.data.read as read
+from textcapsules.cli import train
+from textcapsules.model.routing import route
+if TYPE_CHECKING:
+    from textcapsules.bulk import Decision
+def f():
+    from textcapsules import __version__, demo
+"""
+    assert imported(source, set(MODULES)) == {
+        "textcapsules",
+        "textcapsules.data.read",
+        "textcapsules.cli.train",
+        "textcapsules.model.routing",
+        "textcapsules.bulk",
+        "textcapsules.demo",
+    }
+
+
+@pytest.mark.parametrize("package", ["", "text", "model", "training"])
+def test_package_lists_its_modules_in_this_order(package: str) -> None:
+    source = (ROOT / package / "__init__.py").read_text(encoding="utf-8")
+    listed = re.findall(r"`(\w+)`", ast.get_docstring(ast.parse(source)) or "")
+    prefix = f"{package}." if package else ""
+    inside = [
+        name.removeprefix(prefix) for name in ORDER[1:] if name.startswith(prefix)
+    ]
+    assert listed == list(dict.fromkeys(name.split(".")[0] for name in inside if name))
+
+
+@pytest.mark.parametrize(
+    ("module", "slow"),
+    [
+        ("textcapsules", "torch numpy"),
+        # `textcapsules --help` must not wait for seconds.
+        ("textcapsules.cli.app", "torch pooch matplotlib sklearn"),
+    ],
+)
+def test_start_is_quick(module: str, slow: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert module in loaded
+    assert not loaded & set(slow.split())

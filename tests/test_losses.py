@@ -1,0 +1,139 @@
+"""Losses against values computed by hand, and torch's own cross-entropy."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from textcapsules.config import LossConfig
+from textcapsules.losses import (
+    cross_entropy,
+    margin_loss,
+    network_loss,
+    spread_loss,
+    spread_margin,
+)
+
+# Two texts, three classes: one label, then two.
+LENGTHS = torch.tensor([[0.6, 0.3, 0.05], [0.95, 0.4, 0.8]], dtype=torch.float64)
+TARGETS = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]], dtype=torch.float64)
+
+
+def test_margin_loss_is_the_sum_worked_out_by_hand() -> None:
+    # Text 1: (0.9-0.6)^2 + 0.5*(0.3-0.1)^2 + 0 = 0.09 + 0.02
+    # Text 2: 0 + 0.5*(0.4-0.1)^2 + (0.9-0.8)^2 = 0.045 + 0.01
+    loss = margin_loss(LENGTHS, TARGETS)
+    assert loss.item() == pytest.approx((0.11 + 0.055) / 2, abs=1e-12)
+
+
+def test_margin_loss_takes_its_margins_and_weight() -> None:
+    loss = margin_loss(LENGTHS, TARGETS, m_plus=0.7, m_minus=0.2, down_weight=0.25)
+    # Text 1: 0.1^2 + 0.25*0.1^2 = 0.0125; text 2: 0.25*0.2^2 = 0.01
+    assert loss.item() == pytest.approx((0.0125 + 0.01) / 2, abs=1e-12)
+
+
+def test_margin_loss_is_exactly_zero_inside_the_margins() -> None:
+    lengths = torch.tensor([[0.9, 0.1, 0.0], [0.95, 0.05, 1.0]], requires_grad=True)
+    loss = margin_loss(lengths, TARGETS.float())
+    assert loss.item() == 0
+    (gradient,) = torch.autograd.grad(loss, lengths)
+    assert (gradient == 0).all()
+
+
+def test_spread_loss_sums_over_pairs_of_true_and_other_classes() -> None:
+    # Margin 0.5. Text 1: gaps 0.3 and 0.55 -> 0.2^2 + 0. Text 2, the one other class
+    # against both true ones: gaps 0.55 and 0.4 -> 0 + 0.1^2.
+    loss = spread_loss(LENGTHS, TARGETS, margin=0.5)
+    assert loss.item() == pytest.approx((0.04 + 0.01) / 2, abs=1e-12)
+
+
+def test_spread_loss_is_zero_once_every_gap_is_wide_enough() -> None:
+    assert spread_loss(LENGTHS, TARGETS, margin=0.3).item() == pytest.approx(
+        0, abs=1e-30
+    )
+
+
+def test_cross_entropy_of_single_labels_is_torchs() -> None:
+    lengths = torch.rand(5, 4, dtype=torch.float64)
+    labels = torch.tensor([0, 3, 1, 1, 2])
+    targets = F.one_hot(labels, 4).double()
+    torch.testing.assert_close(
+        cross_entropy(lengths, targets), F.cross_entropy(lengths, labels)
+    )
+
+
+def test_cross_entropy_lets_several_labels_weigh_alike() -> None:
+    lengths = torch.tensor([[0.0, math.log(2), math.log(5)]], dtype=torch.float64)
+    targets = torch.tensor([[0.0, 1.0, 1.0]], dtype=torch.float64)
+    # Softmax: 1/8, 2/8, 5/8.
+    by_hand = -(math.log(2 / 8) + math.log(5 / 8)) / 2
+    assert cross_entropy(lengths, targets).item() == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_spread_margin_rises_in_equal_steps_and_stays() -> None:
+    config = LossConfig(spread_start=0.1, spread_end=0.5, spread_epochs=4)
+    margins = [spread_margin(config, epoch) for epoch in range(7)]
+    assert margins == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5])
+
+
+ORPHAN = torch.tensor([[0.5], [0.0]], dtype=torch.float64)
+
+
+def test_orphan_in_the_margin_loss_counts_as_a_class_never_present() -> None:
+    config = LossConfig()
+    without = network_loss(config, LENGTHS, TARGETS)
+    with_orphan = network_loss(config, torch.cat([LENGTHS, ORPHAN], 1), TARGETS)
+    # Text 1 adds 0.5*(0.5-0.1)^2 = 0.08, text 2 nothing.
+    assert (with_orphan - without).item() == pytest.approx(0.08 / 2, abs=1e-12)
+
+
+def test_orphan_in_the_spread_loss_is_one_more_other_class() -> None:
+    config = LossConfig(loss="spread", spread_start=0.5, spread_end=0.5)
+    without = network_loss(config, LENGTHS, TARGETS)
+    with_orphan = network_loss(config, torch.cat([LENGTHS, ORPHAN], 1), TARGETS)
+    # Text 1: gap 0.6-0.5 -> 0.4^2; text 2: gaps 0.95 and 0.8 -> 0.
+    assert (with_orphan - without).item() == pytest.approx(0.16 / 2, abs=1e-12)
+
+
+def test_orphan_in_the_cross_entropy_is_one_more_wrong_logit() -> None:
+    lengths = torch.cat([LENGTHS, ORPHAN], 1)[:1]
+    loss = network_loss(LossConfig(loss="cross-entropy"), lengths, TARGETS[:1])
+    torch.testing.assert_close(loss, F.cross_entropy(lengths, torch.tensor([0])))
+
+
+def test_network_loss_passes_every_option_on() -> None:
+    options: dict[str, Any] = {"m_plus": 0.7, "m_minus": 0.2, "down_weight": 0.25}
+    torch.testing.assert_close(
+        network_loss(LossConfig(**options), LENGTHS, TARGETS),
+        margin_loss(LENGTHS, TARGETS, **options),
+    )
+    spread = LossConfig(
+        loss="spread", spread_start=0.2, spread_end=0.8, spread_epochs=2
+    )
+    for epoch, margin in enumerate((0.2, 0.5, 0.8, 0.8)):
+        torch.testing.assert_close(
+            network_loss(spread, LENGTHS, TARGETS, epoch),
+            spread_loss(LENGTHS, TARGETS, margin=margin),
+        )
+
+
+@pytest.mark.parametrize("kind", ["margin", "spread", "cross-entropy"])
+def test_gradients_match_finite_differences(kind: str) -> None:
+    config = LossConfig(loss=kind)  # type: ignore[arg-type]
+    lengths = torch.cat([LENGTHS, ORPHAN + 0.2], 1).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda given: network_loss(config, given, TARGETS, epoch=3), (lengths,)
+    )
+
+
+@pytest.mark.parametrize("kind", ["margin", "spread", "cross-entropy"])
+def test_loss_is_the_mean_over_the_batch(kind: str) -> None:
+    config = LossConfig(loss=kind)  # type: ignore[arg-type]
+    both = network_loss(config, LENGTHS, TARGETS)
+    each = [
+        network_loss(config, LENGTHS[row : row + 1], TARGETS[row : row + 1])
+        for row in range(2)
+    ]
+    torch.testing.assert_close(both, torch.stack(each).mean())

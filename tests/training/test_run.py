@@ -1,0 +1,586 @@
+import contextlib
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState, PartialState
+from safetensors.torch import load_file
+
+from textcapsules.classifier import MODEL_FILES, TextClassifier
+from textcapsules.config import preset as preset_run
+from textcapsules.errors import (
+    ConfigError,
+    DataError,
+    ModelFolderError,
+    TextCapsulesError,
+)
+from textcapsules.training import run
+from textcapsules.training.loop import Trainer
+from textcapsules.training.prepare import prepare
+from textcapsules.training.run import resume, train
+from textcapsules.training.selection import DevSet
+from toy import TOPICS, tiny_config, toy_file, toy_rows, write_csv
+
+TIMES = ("train_seconds", "dev_seconds")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return toy_file(tmp_path)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def figures(classifier: TextClassifier) -> list[dict[str, Any]]:
+    """Return the epochs' records without what the clock says."""
+    return [
+        {key: value for key, value in record.items() if key not in TIMES}
+        for record in classifier.record["epochs"]
+    ]
+
+
+def test_same_seed_gives_same_weights_and_records(source, tmp_path):
+    config = tiny_config(source, model={"dropout": 0.3}, train={"joined": 0.5})
+    one = train(config, tmp_path / "one")
+    torch.manual_seed(99)  # whatever happened before must not matter
+    np.random.seed(99)
+    two = train(config, tmp_path / "two")
+    assert weights(tmp_path / "one") == weights(tmp_path / "two")
+    assert figures(one) == figures(two)
+    assert one.labels == two.labels
+
+
+def test_other_seed_gives_other_weights(source, tmp_path):
+    train(tiny_config(source, train={"epochs": 1}), tmp_path / "one")
+    train(tiny_config(source, train={"epochs": 1, "seed": 1}), tmp_path / "two")
+    assert weights(tmp_path / "one") != weights(tmp_path / "two")
+
+
+def test_loss_falls_and_topics_are_learnt(source, tmp_path):
+    classifier = train(tiny_config(source), tmp_path / "model")
+    losses = [record["loss"] for record in classifier.record["epochs"]]
+    assert losses[-1] < losses[0] / 2
+    found = classifier.predict([" ".join(words) for words in TOPICS.values()])
+    assert [prediction.labels for prediction in found] == [(name,) for name in TOPICS]
+
+
+def test_records_hold_what_is_needed_to_tell_the_run(source, tmp_path):
+    record = train(tiny_config(source), tmp_path / "model").record
+    assert record["finished"] is True
+    assert record["texts"] == {"train": 54, "dev": 6}
+    assert [epoch["epoch"] for epoch in record["epochs"]] == [1, 2, 3, 4]
+    best = max(epoch["dev_accuracy"] for epoch in record["epochs"])
+    assert record["epochs"][record["best_epoch"] - 1]["dev_accuracy"] == best
+    assert record["versions"]["torch"] == torch.__version__
+    # words: the padding and unknown rows, 18 topic words and 9 fillers
+    assert record["words"] == 29
+
+
+def test_model_folder_holds_exactly_the_five_files(source, tmp_path):
+    train(tiny_config(source, train={"epochs": 1}), tmp_path / "model")
+    found = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert found == sorted(MODEL_FILES)
+    assert len(found) == 5
+
+
+def test_weights_file_has_the_mode_of_other_files(source, tmp_path):
+    train(tiny_config(source, train={"epochs": 1}), tmp_path / "model")
+    (tmp_path / "plain").touch()
+    modes = {path.stat().st_mode for path in (tmp_path / "model").iterdir()}
+    assert modes == {(tmp_path / "plain").stat().st_mode}
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Let the dev set give these scores, epoch by epoch."""
+    left = iter(scores)
+    monkeypatch.setattr(
+        DevSet, "judge", lambda self, network: {"dev_accuracy": next(left)}
+    )
+
+
+@pytest.mark.parametrize("select", ["accuracy", "last"])
+def test_patience_stops_when_dev_score_stays(source, tmp_path, monkeypatch, select):
+    judged(monkeypatch, [0.5, 0.6, 0.6, 0.4, 0.9, 0.9])
+    changes = {"epochs": 6, "patience": 2, "select": select}
+    record = train(tiny_config(source, train=changes), tmp_path / "model").record
+    assert len(record["epochs"]) == 4  # 0.6 was not surpassed twice
+    assert record["best_epoch"] == (2 if select == "accuracy" else 4)
+
+
+def test_no_patience_never_stops_early(source, tmp_path, monkeypatch):
+    judged(monkeypatch, [0.9, 0.1, 0.1, 0.1])
+    record = train(tiny_config(source), tmp_path / "model").record
+    assert (len(record["epochs"]), record["best_epoch"]) == (4, 1)
+
+
+@pytest.mark.parametrize(("select", "kept"), [("accuracy", 2), ("last", 4)])
+def test_selected_epoch_is_the_one_saved(source, tmp_path, monkeypatch, select, kept):
+    judged(monkeypatch, [0.3, 0.8, 0.8, 0.2])
+    seen = []
+    ended = Trainer.run_epoch
+
+    def spy(self, epoch, on_step):
+        record = ended(self, epoch, on_step)
+        seen.append({k: v.clone() for k, v in self.network.state_dict().items()})
+        return record
+
+    monkeypatch.setattr(Trainer, "run_epoch", spy)
+    train(tiny_config(source, train={"select": select}), tmp_path / "model")
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    same = [all(torch.equal(saved[k], w[k]) for k in saved) for w in seen]
+    assert same == [epoch == kept for epoch in (1, 2, 3, 4)]
+
+
+def test_select_joined_looks_at_exact_match_of_joined_documents(source, tmp_path):
+    config = tiny_config(source, train={"select": "joined"})
+    record = train(config, tmp_path / "model").record
+    values = [epoch["dev_exact_match"] for epoch in record["epochs"]]
+    assert values.index(max(values)) + 1 == record["best_epoch"]
+    assert record["calibration"]["on"] == "joined dev documents"
+    assert record["calibration"]["value"] == max(values)
+    labels = json.loads((tmp_path / "model" / "labels.json").read_text())["labels"]
+    assert {row["threshold"] for row in labels} == {record["calibration"]["threshold"]}
+
+
+def test_multi_label_task_selects_on_joined_documents(source, tmp_path):
+    config = tiny_config(source, train={"task": "multi-label", "epochs": 1})
+    classifier = train(config, tmp_path / "model")
+    assert classifier.config.train.select == "joined"
+    assert "dev_exact_match" in classifier.record["epochs"][0]
+    assert classifier.labels.task == "multi-label"
+
+
+def test_threshold_for_micro_f1_is_recorded(source, tmp_path):
+    changes = {"select": "joined", "threshold_for": "micro-f1", "epochs": 1}
+    record = train(tiny_config(source, train=changes), tmp_path / "model").record
+    assert record["calibration"]["objective"] == "micro-f1"
+    assert "dev_micro_f1" in record["epochs"][0]
+
+
+def trainer_of(config) -> Trainer:
+    prepared = prepare(config)
+    dev = DevSet(prepared.config, prepared.dev)
+    device = torch.device("cpu")
+    return Trainer(prepared.config, prepared.network, prepared.train, dev, device)
+
+
+def test_clip_norm_bounds_the_gradient(source, monkeypatch):
+    norms = []
+    stepped = torch.optim.Adam.step
+
+    def spy(self, *args, **options):
+        grads = [p.grad for group in self.param_groups for p in group["params"]]
+        norms.append(math.sqrt(sum(float(g.square().sum()) for g in grads)))
+        return stepped(self, *args, **options)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", spy)
+    list(trainer_of(tiny_config(source, train={"epochs": 1})).epochs())
+    free, norms = norms, []
+    limit = min(free) / 2
+    changes = {"epochs": 1, "clip_norm": limit}
+    list(trainer_of(tiny_config(source, train=changes)).epochs())
+    assert len(norms) == len(free) == 9
+    # torch divides by the norm plus 1e-6, in single precision
+    assert norms == pytest.approx([limit] * 9, rel=1e-3)
+
+
+def test_device_is_the_runs_own_not_one_that_accelerate_remembers(source, monkeypatch):
+    elsewhere = torch.device("meta")  # as after a run on a GPU in this process
+    for state in (PartialState, AcceleratorState):
+        monkeypatch.setitem(state._shared_state, "device", elsewhere)
+    trainer = trainer_of(tiny_config(source, train={"epochs": 1}))
+    (record,) = trainer.epochs()
+    assert {p.device.type for p in trainer.network.parameters()} == {"cpu"}
+    assert math.isfinite(record["loss"])
+
+
+def test_rate_decay_multiplies_the_rate_each_epoch(source, tmp_path):
+    config = tiny_config(source, train={"rate_decay": 0.5, "epochs": 3})
+    record = train(config, tmp_path / "model").record
+    rates = [epoch["learning_rate"] for epoch in record["epochs"]]
+    assert rates == [0.05, 0.025, 0.0125]
+
+
+def test_zero_rate_leaves_weights_as_drawn(source, tmp_path):
+    config = tiny_config(source, train={"learning_rate": 0, "epochs": 2})
+    train(config, tmp_path / "model")
+    drawn = prepare(config).network.state_dict()
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    assert saved.keys() == drawn.keys()
+    assert all(torch.equal(saved[name], drawn[name]) for name in saved)
+
+
+def test_joined_documents_join_two_labels_anew_each_epoch(source):
+    trainer = trainer_of(tiny_config(source, train={"joined": 0.5}))
+    n_single = len(trainer.train.documents)
+    first, again, second = (trainer.epoch_documents(epoch) for epoch in (0, 0, 1))
+    assert len(first.documents) == len(first.targets) == n_single + n_single // 2
+    assert (first.targets[:n_single].sum(1) == 1).all()
+    assert (first.targets[n_single:].sum(1) == 2).all()
+    whole = [ids.tolist() for ids in first.documents]
+    assert whole == [ids.tolist() for ids in again.documents]
+    assert whole != [ids.tolist() for ids in second.documents]
+
+
+def test_list_labels_make_a_multi_label_model(tmp_path):
+    rows = toy_rows(40)
+    lines = [
+        {"text": f"{one} {other}", "label": [a, b]}
+        if a != b
+        else {"text": one, "label": a}
+        for (one, a), (other, b) in zip(rows, rows[1:] + rows[:1], strict=True)
+    ]
+    source = tmp_path / "toy.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    classifier = train(tiny_config(source, train={"epochs": 2}), tmp_path / "model")
+    assert classifier.labels.names == tuple(TOPICS)
+    assert classifier.labels.task == "multi-label"
+    assert classifier.record["calibration"]["on"] == "dev documents"
+    assert prepare(tiny_config(source)).train.targets.sum(1).max() == 2
+
+
+def test_separator_parts_labels(tmp_path):
+    rows = [(text, f"{label} | shared") for text, label in toy_rows(12)]
+    config = tiny_config(
+        write_csv(tmp_path / "toy.csv", rows),
+        data={"separator": "|"},
+        train={"epochs": 1},
+    )
+    names = train(config, tmp_path / "model").labels.names
+    assert names == ("birds", "cats", "dogs", "shared")
+
+
+def test_loss_that_is_not_finite_stops_with_a_remedy(source, tmp_path, monkeypatch):
+    honest = run.Trainer.step
+
+    def spoilt(self, batch, epoch):
+        return honest(self, batch, epoch) * (math.nan if epoch == 1 else 1)
+
+    monkeypatch.setattr(run.Trainer, "step", spoilt)
+    with pytest.raises(
+        TextCapsulesError, match=r"loss must stay finite; got nan in epoch 2\. Lower"
+    ):
+        train(tiny_config(source), tmp_path / "model")
+    assert (tmp_path / "model" / "checkpoint.safetensors").exists()
+
+
+def test_tensorboard_holds_every_epoch(source, tmp_path):
+    config = tiny_config(source, train={"epochs": 3})
+    record = train(config, tmp_path / "model", tensorboard=True).record
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it remarks on many files
+    logs = EventAccumulator(str(tmp_path / "model" / "tensorboard"))
+    logs.Reload()
+    losses = [(event.step, event.value) for event in logs.Scalars("loss")]
+    expected = [(r["epoch"], pytest.approx(r["loss"])) for r in record["epochs"]]
+    assert losses == expected  # approx: TensorBoard keeps single precision
+    assert {"dev_accuracy", "learning_rate"} <= set(logs.Tags()["scalars"])
+
+
+def test_no_tensorboard_unless_asked(source, tmp_path):
+    train(tiny_config(source, train={"epochs": 1}), tmp_path / "model")
+    assert not (tmp_path / "model" / "tensorboard").exists()
+
+
+def test_missing_tensorboard_is_told_before_training(source, tmp_path, monkeypatch):
+    for name in ("torch.utils.tensorboard", "torch.utils.tensorboard.writer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(TextCapsulesError, match="tensorboard must be installed"):
+        train(tiny_config(source), tmp_path / "model", tensorboard=True)
+    assert not (tmp_path / "model").exists()
+
+
+def vectors_file(folder: Path) -> Path:
+    """Write a vector for `cat` and for `zebra`, which no text has."""
+    path = folder / "vectors.npz"
+    words = np.array(["cat", "zebra"])
+    matrix = np.array([[0.5] * 5, [-0.5] * 5], dtype=np.float32)
+    np.savez(path, words=words, vectors=matrix)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["static", "non-static"])
+def test_static_vectors_stay_and_others_move(source, tmp_path, kind):
+    config = tiny_config(
+        source,
+        text={"vectors": str(vectors_file(tmp_path))},
+        model={"embeddings": kind},
+        train={"epochs": 1},
+    )
+    classifier = train(config, tmp_path / "model")
+    row = classifier.tokenizer.words.index("cat")
+    vector = classifier.network.embedding.weight[row].tolist()
+    assert classifier.config.model.embedding_size == 5
+    assert classifier.record["vectors"]["found"] == 1
+    assert (vector == [0.5] * 5) == (kind == "static")
+    drawn = prepare(config).network.embedding.weight
+    stays = torch.equal(classifier.network.embedding.weight.detach(), drawn.detach())
+    assert stays == (kind == "static")
+    assert not classifier.network.embedding.weight[0].any()  # padding never moves
+    loaded = TextClassifier.load(tmp_path / "model")
+    texts = ["the cat purr", "my dog"]
+    assert np.array_equal(loaded.scores(texts), classifier.scores(texts))
+
+
+def test_words_from_vectors_gives_rows_to_words_of_no_text(source, tmp_path):
+    text = {"vectors": str(vectors_file(tmp_path)), "words_from": "vectors"}
+    config = tiny_config(source, text=text)
+    assert "zebra" in prepare(config).tokenizer.words
+    config = tiny_config(source, text={**text, "words_from": "train"})
+    assert "zebra" not in prepare(config).tokenizer.words
+
+
+def test_static_without_vectors_is_refused(source, tmp_path):
+    config = tiny_config(source, model={"embeddings": "static"})
+    with pytest.raises(ConfigError, match=r"got 'static'. Name a file with --vectors"):
+        train(config, tmp_path / "model")
+
+
+def test_random_with_vectors_is_refused(source, tmp_path):
+    config = tiny_config(
+        source,
+        text={"vectors": str(vectors_file(tmp_path))},
+        model={"embeddings": "random"},
+    )
+    with pytest.raises(ConfigError, match="got 'random'"):
+        train(config, tmp_path / "model")
+
+
+@pytest.mark.parametrize("preset", ["released", "sabour", "paper"])
+def test_every_preset_trains_without_vectors(source, tmp_path, preset):
+    sections = {
+        "data": {"source": str(source)},
+        "text": {"max_tokens": 20},
+        "model": {"embedding_size": 8, "filters": 4, "capsule_types": 2},
+        "train": {"epochs": 1, "device": "cpu"},
+    }
+    classifier = train(preset_run(preset).replace(**sections), tmp_path / "model")
+    assert np.isfinite(classifier.scores(["my cat purr"])).all()
+    assert TextClassifier.load(tmp_path / "model").config.preset == preset
+
+
+# The run folder.
+
+
+def test_finished_run_is_kept_unless_overwrite(source, tmp_path):
+    folder = tmp_path / "model"
+    train(tiny_config(source, train={"epochs": 1}), folder)
+    before = weights(folder)
+    other = tiny_config(source, train={"epochs": 1, "seed": 5})
+    with pytest.raises(ModelFolderError, match=r"got an earlier run. Pass --resume"):
+        train(other, folder)
+    assert weights(folder) == before
+    train(other, folder, overwrite=True)
+    assert weights(folder) != before
+
+
+def test_failing_overwrite_keeps_the_earlier_run(source, tmp_path):
+    folder = tmp_path / "model"
+    train(tiny_config(source, train={"epochs": 1}), folder)
+    before = weights(folder)
+    with pytest.raises(DataError, match="no such file"):
+        train(tiny_config(tmp_path / "gone.csv"), folder, overwrite=True)
+    assert weights(folder) == before
+
+
+def test_overwrite_removes_traces_of_the_earlier_run(source, tmp_path):
+    folder = tmp_path / "model"
+    train(tiny_config(source, train={"epochs": 1}), folder, tensorboard=True)
+    (folder / "checkpoint.safetensors").touch()
+    train(tiny_config(source, train={"epochs": 1}), folder, overwrite=True)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(MODEL_FILES)
+
+
+def test_overwriting_broken_off_can_be_done_again(source, tmp_path, monkeypatch):
+    folder, config = tmp_path / "model", tiny_config(source, train={"epochs": 1})
+    unlink, left = Path.unlink, [0]
+
+    def failing(self, missing_ok=False):
+        if self.parent == folder and not self.name.startswith("."):
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        return unlink(self, missing_ok)
+
+    for moment in range(7):
+        train(config, folder, overwrite=True)
+        monkeypatch.setattr(Path, "unlink", failing)
+        left[0] = moment
+        with contextlib.suppress(KeyboardInterrupt):
+            train(config, folder, overwrite=True)
+            assert moment == 6  # the checkpoint and five files were removed before
+        monkeypatch.setattr(Path, "unlink", unlink)
+    assert resume(train(config, folder, overwrite=True) and folder).record["finished"]
+
+
+FOREIGN = {
+    "notes": {"notes.txt": "mine"},
+    "weights alone": {"model.safetensors": "mine"},
+    "another program's model": {
+        "config.json": '{"model_type": "bert"}',
+        "model.safetensors": "mine",
+        "tokenizer.json": "{}",
+    },
+    "a config that is no JSON": {"config.json": "mine"},
+    "a training.json of someone": {"training.json": '{"mine": 1}'},
+    "a file beside a run's logs": {"tensorboard/mine.txt": "mine"},
+}
+
+
+@pytest.mark.parametrize("files", FOREIGN.values(), ids=FOREIGN.keys())
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_folder_of_others_is_refused_and_untouched(source, tmp_path, files, overwrite):
+    folder = tmp_path / "model"
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    with pytest.raises(ModelFolderError, match="Name another folder"):
+        train(tiny_config(source), folder, overwrite=overwrite)
+    found = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert found == files
+
+
+def test_own_run_with_a_foreign_file_is_refused_with_overwrite(source, tmp_path):
+    folder = tmp_path / "model"
+    train(tiny_config(source, train={"epochs": 1}), folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ModelFolderError, match=r"got notes.txt. Name another folder"):
+        train(tiny_config(source), folder, overwrite=True)
+    assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "notes.txt"}
+
+
+def test_out_that_is_a_file_is_refused(source):
+    with pytest.raises(ModelFolderError, match="must be a folder; got a file"):
+        train(tiny_config(source), source)
+    assert source.read_text().startswith("text,label")
+
+
+# Going on.
+
+
+def interrupted(config, folder: Path, monkeypatch, after: int = 2, **options) -> None:
+    """Train and stop, as by Ctrl-C, when an epoch's checkpoint is written."""
+
+    def stop(record):
+        if record["epoch"] == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, folder, on_epoch=stop, **options)
+
+
+def test_resumed_run_ends_as_the_uninterrupted_one(source, tmp_path, monkeypatch):
+    config = tiny_config(
+        source,
+        model={"dropout": 0.2},
+        train={"joined": 0.5, "rate_decay": 0.8, "patience": 3, "select": "joined"},
+    )
+    whole = train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "cut", monkeypatch)
+    torch.manual_seed(7)
+    seen = []
+    cut = resume(tmp_path / "cut", on_epoch=lambda record: seen.append(record["epoch"]))
+    assert seen == [3, 4]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert figures(cut) == figures(whole)
+    assert cut.labels == whole.labels
+    assert sorted(p.name for p in (tmp_path / "cut").iterdir()) == sorted(MODEL_FILES)
+
+
+def test_resumed_static_vectors_stay(source, tmp_path, monkeypatch):
+    config = tiny_config(
+        source,
+        text={"vectors": str(vectors_file(tmp_path))},
+        model={"embeddings": "static"},
+    )
+    train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "cut", monkeypatch)
+    resume(tmp_path / "cut")
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_resume_of_a_finished_run_changes_nothing(source, tmp_path):
+    folder = tmp_path / "model"
+    train(tiny_config(source, train={"epochs": 1}), folder)
+    before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()}
+    source.unlink()  # not even the data is needed
+    assert resume(folder).record["finished"]
+    after = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()}
+    assert after == before
+
+
+def test_unfinished_run_is_no_model_yet(source, tmp_path, monkeypatch):
+    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
+    with pytest.raises(ModelFolderError, match=r"must hold a finished model.*--resume"):
+        TextClassifier.load(tmp_path / "cut")
+
+
+def test_resume_on_changed_texts_is_refused(source, tmp_path, monkeypatch):
+    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
+    write_csv(source, toy_rows(60, seed=2))
+    with pytest.raises(ModelFolderError, match="must be resumed on the data it was"):
+        resume(tmp_path / "cut")
+    write_csv(source, toy_rows(60))
+    resume(tmp_path / "cut")  # nothing was lost
+
+
+def test_resume_on_changed_vectors_is_refused(source, tmp_path, monkeypatch):
+    path = vectors_file(tmp_path)
+    config = tiny_config(source, text={"vectors": str(path)})
+    interrupted(config, tmp_path / "cut", monkeypatch)
+    np.savez(path, words=np.array(["cat"]), vectors=np.ones((1, 5), np.float32))
+    with pytest.raises(ModelFolderError, match="must be resumed on the data it was"):
+        resume(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("damage", ["cut short", "another file", "other shapes"])
+def test_damaged_checkpoint_is_told(source, tmp_path, monkeypatch, damage):
+    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
+    path = tmp_path / "cut" / "checkpoint.safetensors"
+    if damage == "cut short":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif damage == "another file":
+        path.write_text("not a checkpoint")
+    else:
+        other = tiny_config(source, model={"filters": 5})
+        interrupted(other, tmp_path / "other", monkeypatch)
+        path.write_bytes((tmp_path / "other" / path.name).read_bytes())
+    with pytest.raises(
+        ModelFolderError, match=r"checkpoint.safetensors must be a checkpoint of this"
+    ) as caught:
+        resume(tmp_path / "cut")
+    assert "\n" not in str(caught.value)
+    if damage == "other shapes":
+        assert "size mismatch" in str(caught.value)
+
+
+def test_resume_without_a_run_is_told(tmp_path):
+    with pytest.raises(ModelFolderError, match=r"got one without config.json"):
+        resume(tmp_path)
+
+
+def test_resume_without_its_record_is_told(source, tmp_path, monkeypatch):
+    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
+    (tmp_path / "cut" / "training.json").unlink()
+    with pytest.raises(ModelFolderError, match=r"training.json must be a readable"):
+        resume(tmp_path / "cut")
+
+
+def test_interrupted_tensorboard_run_goes_on_logging(source, tmp_path, monkeypatch):
+    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch, tensorboard=True)
+    before = len(list((tmp_path / "cut" / "tensorboard").iterdir()))
+    resume(tmp_path / "cut")
+    assert len(list((tmp_path / "cut" / "tensorboard").iterdir())) == before + 2
