@@ -5,6 +5,7 @@ import pytest
 from textcapsules.data import fetch as fetching
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.fetch import Fetched
+from textcapsules.data.tickets import TICKETS
 from textcapsules.errors import DownloadError
 from toy import refusal, run_cli, toy_file
 
@@ -34,10 +35,11 @@ def test_show_counts_a_file(tmp_path):
     assert values["splits"]["train"]["mean_words"] == 12
 
 
-def test_show_tickets_says_they_are_synthetic():
+def test_show_tickets_says_they_are_synthetic_and_their_licence():
     ran = run_cli("data", "show", "tickets")
     assert ran.code == 0
     assert "synthetic" in ran.out.lower()
+    assert f"licence: {TICKETS.licence}" in ran.out
 
 
 def test_show_takes_one_corpus_only(tmp_path):

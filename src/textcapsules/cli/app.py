@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from textcapsules.cli import data, demo, predict, train
+from textcapsules.cli import data, demo, evaluate, predict, train
 
 __all__ = ["app"]
 
@@ -17,7 +17,7 @@ app = typer.Typer(
 app.command(name="demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command(name="train")(train.train)
-app.command(name="evaluate")(train.evaluate)
+app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="predict")(predict.predict)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from textcapsules.cli.options import config_flags
-from textcapsules.cli.show import print_json, print_table, say
+from textcapsules.cli.show import Json, print_json, print_table, say
 from textcapsules.errors import ConfigError
 
 __all__ = ["app"]
@@ -19,7 +19,6 @@ app = typer.Typer(
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of corpora (or TEXTCAPSULES_DATA).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="End with one JSON object.")]
 
 
 @app.command("list")
@@ -73,7 +72,7 @@ def show(
 ) -> None:
     """Show how many texts a corpus has, by split and label, and how long they are.
 
-    With --json also its source, licence and checksums. A corpus, or your own file:
+    With --json also its sources and checksums. A corpus, or your own file:
 
       textcapsules data show reuters-multi --data-dir corpora --json
 
@@ -99,6 +98,8 @@ def show(
     for name in ("texts", "several_labels", "mean_words", "longest_words"):
         rows.append((name.replace("_", " "), *(splits[s][name] for s in splits)))
     print_table(facts["facts"]["title"], header, rows)
+    if licence := facts["facts"].get("licence"):
+        say(f"licence: {licence}")
     for remark in facts["facts"].get("remarks", []):
         say(f"note: {remark}")
     if json:

@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from textcapsules.cli.show import percent, print_json, print_table, say, training_bar
+from textcapsules.cli.show import (
+    Json,
+    percent,
+    print_json,
+    print_table,
+    say,
+    training_bar,
+)
 
 __all__ = ["demo"]
 
@@ -14,19 +21,19 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder of model and report.")] = Path(
         "runs/demo"
     ),
-    overwrite: Annotated[bool, typer.Option(help="Replace an earlier demo.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="End with one JSON object.")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier demo.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Train on the embedded, synthetic tickets and show what comes out.
 
-    Every training ticket has one topic; the second test set has two or three each. No
-    network, no download, about a minute on two cores.
+    It takes about a minute on two cores and downloads nothing. Every training ticket
+    has one topic; the second test set has two or three each.
 
       textcapsules demo --out runs/demo
 
-      textcapsules predict runs/demo/model "I was charged twice and cannot log in"
+      textcapsules predict runs/demo/model "I was charged twice"
     """
     from textcapsules.demo import SYSTEMS, demo_config, run_demo
 

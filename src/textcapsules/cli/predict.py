@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.cli.evaluate import check_threshold
 from textcapsules.cli.show import print_json, say, work_bar
-from textcapsules.cli.train import check_threshold
 from textcapsules.errors import ConfigError, DataError
 
 __all__ = ["predict"]

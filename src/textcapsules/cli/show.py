@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = ["percent", "print_json", "print_table", "say", "training_bar", "work_bar"]
+
+Json = Annotated[bool, typer.Option("--json", help="End with one JSON object.")]
 
 out = Console(highlight=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, emoji=False)
@@ -88,15 +91,10 @@ def training_bar(n_epochs: int, *, quiet: bool) -> Iterator[dict[str, Any]]:
             )
 
         def on_epoch(record: dict[str, Any]) -> None:
-            bar.update(task, dev=percent(dev_score(record)))
+            bar.update(task, dev=percent(record["dev_score"]))
             epoch_line(record)
 
         yield {"on_step": on_step, "on_epoch": on_epoch}
-
-
-def dev_score(record: dict[str, Any]) -> float:
-    """Return the dev figure that selection looks at: the first one."""
-    return next(value for key, value in record.items() if key.startswith("dev_"))
 
 
 def epoch_line(record: dict[str, Any]) -> None:

@@ -13,26 +13,35 @@ __all__ = ["TfidfClassifier"]
 
 
 class TfidfClassifier:
-    """TF-IDF of words and word pairs, then one logistic regression over the classes."""
+    """TF-IDF of words and word pairs, then logistic regression.
 
-    def __init__(self, *, C: float = 10.0, seed: int = 0) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
+    Where every text has one label it is one regression over the classes; where some
+    have several, one for each class.
+    """
 
-        self.pipeline = make_pipeline(
-            TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=1),
-            LogisticRegression(C=C, max_iter=1000, random_state=seed),
-        )
+    def __init__(self, *, C: float = 10.0) -> None:
+        self.C = C
 
     def fit(self, texts: Sequence[str], targets: NDArray) -> "TfidfClassifier":
-        """Learn from texts with one label each, targets (N, J)."""
-        self.n_classes = targets.shape[1]
-        self.pipeline.fit(texts, targets.argmax(1))
+        """Learn from texts and their labels, targets (N, J)."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.multiclass import OneVsRestClassifier
+        from sklearn.pipeline import make_pipeline
+
+        regression = LogisticRegression(C=self.C, max_iter=1000)
+        several = bool((targets.sum(1) > 1).any())
+        self.pipeline = make_pipeline(
+            TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
+            OneVsRestClassifier(regression) if several else regression,
+        )
+        self.columns = np.arange(targets.shape[1])
+        self.pipeline.fit(texts, targets if several else targets.argmax(1))
+        self.seen = self.columns if several else self.pipeline.classes_
         return self
 
     def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return every class's probability for every text, (N, J)."""
-        scores = np.zeros((len(texts), self.n_classes), dtype=np.float32)
-        scores[:, self.pipeline.classes_] = self.pipeline.predict_proba(texts)
+        scores = np.zeros((len(texts), len(self.columns)), dtype=np.float32)
+        scores[:, self.seen] = self.pipeline.predict_proba(texts)
         return scores

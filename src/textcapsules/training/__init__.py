@@ -1,1 +1,1 @@
-"""Training: `prepare`, `selection`, `checkpoint`, `loop`, `run`."""
+"""Training: `prepare`, `selection`, `checkpoint`, `loop`, `folder`, `run`."""

@@ -74,7 +74,7 @@ class Trainer:
         patience, records = self.config.train.patience, self.progress.records
         if not patience or not records:
             return False
-        scores = [dev_score(record) for record in records]
+        scores = [record["dev_score"] for record in records]
         return len(scores) - 1 - scores.index(max(scores)) >= patience
 
     def run_epoch(
@@ -161,7 +161,7 @@ class Trainer:
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it."""
         select = self.config.train.select
-        score = dev_score(record)
+        score = record["dev_score"]
         before = self.progress.best
         if before is not None and select != "last" and score <= before.score:
             return before
@@ -171,8 +171,3 @@ class Trainer:
             if parameter.requires_grad
         }
         return Best(record["epoch"] - 1, score, weights)
-
-
-def dev_score(record: dict[str, Any]) -> float:
-    """Return the dev figure that selection looks at: the first one."""
-    return next(record[key] for key in record if key.startswith("dev_"))

@@ -1,7 +1,6 @@
 """A run: options in, a model folder out; interrupted at any moment, it can go on."""
 
 import platform
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import torch
 
 from textcapsules import __version__
 from textcapsules.classifier import (
-    MODEL_FILES,
     Labels,
     TextClassifier,
     pick_device,
@@ -20,16 +18,20 @@ from textcapsules.classifier import (
 )
 from textcapsules.config import RunConfig
 from textcapsules.errors import ModelFolderError, TextCapsulesError
-from textcapsules.files import remove_leftovers, write_json
+from textcapsules.files import write_json
 from textcapsules.training.checkpoint import read_checkpoint, write_checkpoint
+from textcapsules.training.folder import (
+    CHECKPOINT,
+    TENSORBOARD,
+    check_folder,
+    clear,
+    tidy,
+)
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 
 __all__ = ["resume", "train"]
-
-CHECKPOINT = "checkpoint.safetensors"
-TENSORBOARD = "tensorboard"
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -217,69 +219,3 @@ def log_tensorboard(folder: Path, record: dict[str, Any]) -> None:
         for name, value in record.items():
             if name != "epoch":
                 writer.add_scalar(name, value, record["epoch"])
-
-
-def check_folder(folder: Path, overwrite: bool) -> None:
-    """Never write into a folder that holds anything, unless it is ours to replace."""
-    if folder.exists() and not folder.is_dir():
-        raise ModelFolderError(f"{folder} must be a folder; got a file.")
-    foreign = foreign_files(folder)
-    if foreign:
-        raise ModelFolderError(
-            f"{folder} must be empty or hold an earlier run; got "
-            f"{', '.join(foreign[:3])}. Name another folder."
-        )
-    if (folder / "config.json").exists() and not overwrite:
-        raise ModelFolderError(
-            f"{folder} must be empty; got an earlier run. Pass --resume to go on with "
-            "it, --overwrite to replace it, or name another folder."
-        )
-
-
-def foreign_files(folder: Path) -> list[str]:
-    """Return what in a folder no run of ours has written, told by name and content."""
-    found = [folder, folder / TENSORBOARD]
-    paths = [path for part in found if part.is_dir() for path in part.iterdir()]
-    files = [path.relative_to(folder) for path in paths if path != found[1]]
-    names = [str(path) for path in files if not is_leftover(path)]
-    foreign = [name for name in names if not is_named_as_ours(Path(name))]
-    if not foreign and not has_our_mark(folder):
-        foreign = names
-    return sorted(foreign)
-
-
-def is_named_as_ours(path: Path) -> bool:
-    """Tell a file that a run may have written by its name."""
-    if path.parent == Path(TENSORBOARD):
-        return path.name.startswith("events.out.tfevents")
-    return str(path) in (*MODEL_FILES, CHECKPOINT)
-
-
-def is_leftover(path: Path) -> bool:
-    """Tell what a run killed while writing has left."""
-    return path.name.startswith(".") and path.suffix == ".tmp"
-
-
-def has_our_mark(folder: Path) -> bool:
-    """Tell a run of ours: its options, or, killed before those, its record's start."""
-    try:
-        if (folder / "config.json").exists():
-            return "textcapsules" in read_json(folder / "config.json")
-        return "fingerprint" in read_json(folder / "training.json")
-    except ModelFolderError:
-        return False
-
-
-def clear(folder: Path) -> None:
-    """Remove an earlier run's files, and only those; its mark of ours goes last."""
-    shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
-    tidy(folder)
-    for name in reversed(MODEL_FILES):
-        (folder / name).unlink(missing_ok=True)
-
-
-def tidy(folder: Path) -> None:
-    """Remove what only an unfinished run needs, or a killed one has left."""
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    for name in (*MODEL_FILES, CHECKPOINT):
-        remove_leftovers(folder / name)

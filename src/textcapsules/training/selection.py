@@ -33,17 +33,18 @@ class DevSet:
             self.several, self.source = Encoded(*joined), "joined dev documents"
 
     def judge(self, network: nn.Module) -> dict[str, float]:
-        """Return an epoch's dev figures; the first is the one selection looks at."""
-        if self.config.train.select == "joined":
-            chosen = self.calibrate(network)
-            return {
-                "dev_" + self.config.train.threshold_for.replace("-", "_"): chosen[
-                    "value"
-                ],
-                "dev_threshold": chosen["threshold"],
-                "dev_accuracy": self.accuracy(network),
-            }
-        return {"dev_accuracy": self.accuracy(network)}
+        """Return an epoch's dev figures; `dev_score` is what selection looks at."""
+        accuracy = self.accuracy(network)
+        if self.config.train.select != "joined":
+            return {"dev_score": accuracy, "dev_accuracy": accuracy}
+        chosen = self.calibrate(network)
+        name = "dev_" + self.config.train.threshold_for.replace("-", "_")
+        return {
+            "dev_score": chosen["value"],
+            name: chosen["value"],
+            "dev_threshold": chosen["threshold"],
+            "dev_accuracy": accuracy,
+        }
 
     def accuracy(self, network: nn.Module) -> float:
         """Return the share of dev documents whose highest class is one of theirs."""

@@ -1,0 +1,134 @@
+"""`textcapsules evaluate`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from textcapsules.cli.options import config_flags
+from textcapsules.cli.show import Json, percent, print_json, print_table, say
+from textcapsules.config import DataConfig, RunConfig
+from textcapsules.errors import ConfigError, DataError, WriteError
+
+__all__ = ["check_threshold", "evaluate"]
+
+COLUMNS = {
+    "exact match": "exact_match",
+    "micro P": "micro_precision",
+    "micro R": "micro_recall",
+    "micro F1": "micro_f1",
+    "macro F1": "macro_f1",
+    "samples F1": "samples_f1",
+}
+
+
+@config_flags("data")
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    flags: dict[str, dict[str, Any]],
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    threshold: Annotated[
+        float | None, typer.Option(help="In place of the calibrated ones.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for evaluation.json and confusion.png.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace those in --out.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Judge a model on labelled texts; by default on its own corpus's test set.
+
+    On that, and on a file of yours, with the figures written to a folder:
+
+      textcapsules evaluate runs/model
+
+      textcapsules evaluate runs/model --data more.csv --out evaluation
+    """
+    from textcapsules.classifier import TextClassifier
+    from textcapsules.data.load import load_split
+    from textcapsules.evaluate import evaluate as judge
+    from textcapsules.files import write_json
+    from textcapsules.metrics import plot_confusion
+
+    check_threshold(threshold)
+    if out is not None:
+        check_out(out, overwrite)
+    classifier = TextClassifier.load(model, device)
+    data = evaluated_data(classifier.config, flags.get("data", {}), split)
+    examples = load_split(data, split)
+    result = judge(classifier, examples, threshold=threshold, source=data.source)
+    print_evaluation(f"{data.source}, {split}, {result.texts:,} texts", result)
+    values = {
+        "model": str(model),
+        "data": data.source,
+        "split": split,
+        **result.to_dict(),
+    }
+    if out is not None:
+        write_json(out / "evaluation.json", values)
+        if result.confusion is not None:
+            names = classifier.labels.names
+            plot_confusion(result.confusion, names, out / "confusion.png")
+    if json:
+        print_json(values)
+
+
+def evaluated_data(config: RunConfig, given: dict[str, Any], split: str) -> DataConfig:
+    """Return the texts to judge on: the model's own, or others in the same form."""
+    from textcapsules.data.load import is_file
+
+    if "source" in given:  # the model's dev and test files are not this source's
+        return config.replace(data={"dev": None, "test": None, **given}).data
+    data = config.replace(data=given).data
+    if split == "test" and data.test is None and is_file(data.source):
+        raise DataError(
+            f"the model must have a test set to be judged on; got none beside "
+            f"{data.source}, on which it was trained. Name a file with --data, or "
+            "take --split dev."
+        )
+    return data
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Refuse a threshold that no score, or every score, passes."""
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold must be from 0 to 1; got {threshold}.")
+
+
+def check_out(folder: Path, overwrite: bool) -> None:
+    """Refuse to replace an evaluation unless told to."""
+    if folder.exists() and not folder.is_dir():
+        raise WriteError(f"{folder} must be a folder; got a file. Name another.")
+    for name in ("evaluation.json", "confusion.png"):
+        if (folder / name).exists() and not overwrite:
+            raise WriteError(
+                f"{folder / name} must not exist yet; got an existing file. Name "
+                "another folder, or pass --overwrite."
+            )
+
+
+def print_evaluation(title: str, result: Any) -> None:
+    """Print the figures of an evaluation and its per-class table."""
+    if result.single_label is not None:
+        accuracy, f1 = (
+            percent(result.single_label[k]) for k in ("accuracy", "macro_f1")
+        )
+        say(f"{title}: accuracy {accuracy}, macro F1 {f1}")
+    rows = [
+        (name, *(percent(figures[key]) for key in COLUMNS.values()))
+        for name, figures in (
+            ("calibrated", result.multi_label),
+            ("0.5, as published", result.multi_label_at_half),
+        )
+    ]
+    header = ("threshold", *COLUMNS)
+    print_table(f"{title}: all labels past a threshold", header, rows)
+    keys = ("precision", "recall", "f1")
+    classes = [
+        (row["label"], *(percent(row[key]) for key in keys), row["texts"])
+        for row in result.per_class
+    ]
+    print_table("per class", ("label", "precision", "recall", "F1", "texts"), classes)
