@@ -29,7 +29,8 @@ ORDER = """
     training training.prepare training.selection training.checkpoint training.loop
     training.folder training.run
     evaluate bulk report demo
-    cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.demo cli.app cli
+    cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.demo
+    cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
 

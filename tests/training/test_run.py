@@ -102,7 +102,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     """Let the dev set give these scores, epoch by epoch."""
     left = iter(scores)
     monkeypatch.setattr(
-        DevSet, "judge", lambda self, network: {"dev_accuracy": next(left)}
+        DevSet, "judge", lambda self, network: {"dev_score": next(left)}
     )
 
 

@@ -1,4 +1,4 @@
-"""Whose folder is it? A run writes into its own, and removes nothing of anyone else's."""
+"""Whose folder is it? A run removes nothing of anyone else's."""
 
 import shutil
 from pathlib import Path

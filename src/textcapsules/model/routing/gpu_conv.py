@@ -210,3 +210,231 @@ def uniform_gradient(
         unit, _ = unit_rows(u)
         du += (seen * da)[:, None] * unit
     return du
+
+
+@jit
+def store_couplings(ptr, c, i, j, I, J: tl.constexpr):  # noqa: E741
+    """Write a tile (BI, BJ) of a window's couplings in the type of `ptr`."""
+    inside = (i < I)[:, None] & (j < J)[None, :]
+    c = c.to(ptr.dtype.element_ty)
+    tl.store(ptr + i[:, None].to(tl.int64) * J + j[None, :], c, mask=inside)
+
+
+@jit
+def load_couplings(ptr, i, j, I, J: tl.constexpr):  # noqa: E741
+    """Return a tile (BI, BJ) of a window's couplings, or their gradient, in float32."""
+    inside = (i < I)[:, None] & (j < J)[None, :]
+    place = i[:, None].to(tl.int64) * J + j[None, :]
+    return tl.load(ptr + place, mask=inside, other=0.0).to(tl.float32)
+
+
+@jit
+def output_gradient(
+    v, dpose_ptr, dlength_ptr, j, h, J: tl.constexpr, H: tl.constexpr,
+    DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
+):  # fmt: skip
+    """Return dv of the last iteration from the gradients of poses and lengths."""
+    dv = tl.zeros_like(v)
+    if DPOSE:
+        dv += load_poses(dpose_ptr, j, h, J, H)
+    if DLENGTH:
+        unit, _ = unit_rows(v)
+        dlength = tl.load(dlength_ptr + j, mask=j < J, other=0.0).to(tl.float32)
+        dv += dlength[:, None] * unit
+    return dv
+
+
+@jit
+def route_window(
+    u_ptr, w_ptr, bias_ptr, mask_ptr, pose_ptr, length_ptr, coupling_ptr,
+    sum_ptr, pull_ptr, P, W, C, I, mask_b, mask_w, mask_k,  # noqa: E741
+    J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
+    LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
+    BIAS: tl.constexpr, COUPLINGS: tl.constexpr, SAVE: tl.constexpr,
+    PRECISION: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr,
+    BH: tl.constexpr,
+):  # fmt: skip
+    """Route one window: poses, lengths, couplings on request.
+
+    With SAVE, (s, σ) of iteration r goes to slot r of 2R - 1 in `sum_ptr` and (A, k) to
+    slot r - 1 of R - 1 in `pull_ptr`.
+    """
+    n = tl.program_id(0).to(tl.int64)
+    u_ptr += ((n // W) * P + n % W) * C * D
+    mask_ptr += (n // W) * mask_b + (n % W) * mask_w
+    sum_ptr += n * (2 * R - 1) * J * (D + 1)
+    pull_ptr += n * (R - 1) * J * (D + 1)
+    coupling_ptr += n * I * J
+    j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
+    share = 1.0 / (J + 1 if LEAKY else J)
+    w = load_transform(w_ptr, j, d, h, J, D, H)
+    bias = tl.zeros((BJ, BH), tl.float32)
+    if BIAS:
+        bias = load_poses(bias_ptr, j, h, J, H)
+    A = tl.zeros((BJ, BD), tl.float32)
+    k = tl.zeros((BJ,), tl.float32)
+    for r in tl.static_range(R):
+        s = tl.zeros((BJ, BD), tl.float32)
+        sigma = tl.zeros((BJ,), tl.float32)
+        for start in range(0, I, BI):
+            i = start + tl.arange(0, BI)
+            u, seen = load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D)
+            weight = child_weight(u, seen, AMENDMENT)
+            if r == 0:
+                s += tl.sum((share * weight)[:, None] * u, 0)[None, :]
+                sigma += tl.sum(share * weight, 0)
+            else:
+                p = softmax_parents(u, A, k, j < J, LEAKY, PRECISION)
+                c = weight[:, None] * p
+                s += tl.dot(tl.trans(c), u, input_precision=PRECISION)
+                if BIAS:
+                    sigma += tl.sum(c, 0)
+            if COUPLINGS:
+                if r == R - 1:
+                    if r == 0:
+                        c = (share * weight)[:, None] + tl.zeros((BI, BJ), tl.float32)
+                    store_couplings(coupling_ptr, c, i, j, I, J)
+        t = tl.sum(s[:, :, None] * w, 1)
+        if BIAS:
+            t += sigma[:, None] * bias
+        v = squash_poses(t, SQUASH)
+        if SAVE:
+            store_state(sum_ptr + r * J * (D + 1), s, sigma, j, d, J, D)
+        if r < R - 1:
+            A += tl.sum(w * v[:, None, :], 2)
+            if BIAS:
+                k += tl.sum(bias * v, 1)
+            if SAVE:
+                store_state(pull_ptr + r * J * (D + 1), A, k, j, d, J, D)
+        else:
+            store_poses(pose_ptr + n * J * H, v, j, h, J, H)
+            length = row_norm(v).to(length_ptr.dtype.element_ty)
+            tl.store(length_ptr + n * J + j, length, mask=j < J)
+
+
+@jit
+def route_window_backward(
+    u_ptr, w_ptr, bias_ptr, mask_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
+    sum_ptr, pull_ptr, right_ptr, du_ptr, P, W, C, I,  # noqa: E741
+    mask_b, mask_w, mask_k,
+    J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
+    LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
+    BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
+    DCOUPLING: tl.constexpr, PRECISION: tl.constexpr, BI: tl.constexpr,
+    BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
+    """Write a window's du (I, D) and the factors that `transform_gradient` sums up.
+
+    Slot r of `sum_ptr` (s, σ) pairs with dt in slot r of `right_ptr`; slot R + r gets
+    the gradients of (A, k) after iteration r and pairs with its v.
+    """
+    n = tl.program_id(0).to(tl.int64)
+    u_ptr += ((n // W) * P + n % W) * C * D
+    mask_ptr += (n // W) * mask_b + (n % W) * mask_w
+    sum_ptr += n * (2 * R - 1) * J * (D + 1)
+    pull_ptr += n * (R - 1) * J * (D + 1)
+    right_ptr += n * (2 * R - 1) * J * H
+    dcoupling_ptr += n * I * J
+    du_ptr += n * I * D
+    j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
+    share = 1.0 / (J + 1 if LEAKY else J)
+    w = load_transform(w_ptr, j, d, h, J, D, H)
+    bias = tl.zeros((BJ, BH), tl.float32)
+    if BIAS:
+        bias = load_poses(bias_ptr, j, h, J, H)
+    dA = tl.zeros((BJ, BD), tl.float32)
+    dk = tl.zeros((BJ,), tl.float32)
+    for r in tl.static_range(R - 1, -1, -1):
+        s, sigma = load_state(sum_ptr + r * J * (D + 1), j, d, J, D)
+        t = tl.sum(s[:, :, None] * w, 1)
+        if BIAS:
+            t += sigma[:, None] * bias
+        v = squash_poses(t, SQUASH)
+        if r == R - 1:
+            dpose, dlength = dpose_ptr + n * J * H, dlength_ptr + n * J
+            dv = output_gradient(v, dpose, dlength, j, h, J, H, DPOSE, DLENGTH)
+        else:
+            dv = tl.sum(w * dA[:, :, None], 1)
+            if BIAS:
+                dv += dk[:, None] * bias
+            store_state(sum_ptr + (R + r) * J * (D + 1), dA, dk, j, d, J, D)
+            store_poses(right_ptr + (R + r) * J * H, v, j, h, J, H)
+        dt = squash_gradient(t, dv, SQUASH)
+        store_poses(right_ptr + r * J * H, dt, j, h, J, H)
+        ds = tl.sum(w * dt[:, None, :], 2)
+        dsigma = tl.sum(bias * dt, 1)
+        if r > 0:
+            A, k = load_state(pull_ptr + (r - 1) * J * (D + 1), j, d, J, D)
+        for start in range(0, I, BI):
+            i = start + tl.arange(0, BI)
+            u, seen = load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D)
+            weight = child_weight(u, seen, AMENDMENT)
+            inside = (i < I)[:, None] & (d < D)[None, :]
+            place = du_ptr + i[:, None] * D + d[None, :]
+            if r == 0:
+                extra = tl.zeros((BI,), tl.float32)
+                if DCOUPLING and r == R - 1:
+                    extra = tl.sum(load_couplings(dcoupling_ptr, i, j, I, J), 1)
+                ds0, dsigma0 = tl.sum(ds, 0), tl.sum(dsigma, 0)
+                du = uniform_gradient(
+                    u, weight, seen, ds0, dsigma0, extra, share, AMENDMENT
+                )
+            else:
+                p = softmax_parents(u, A, k, j < J, LEAKY, PRECISION)
+                dc = tl.dot(u, tl.trans(ds), input_precision=PRECISION)
+                dc += dsigma[None, :]
+                if DCOUPLING and r == R - 1:
+                    dc += load_couplings(dcoupling_ptr, i, j, I, J)
+                du, dl = child_gradient(
+                    u, weight, seen, p, dc, A, ds, AMENDMENT, PRECISION
+                )
+                dA += tl.dot(tl.trans(dl), u, input_precision=PRECISION)
+                if BIAS:
+                    dk += tl.sum(dl, 0)
+            if r < R - 1:  # other iterations have written here
+                du += tl.load(place, mask=inside, other=0.0)
+            tl.store(place, du, mask=inside)
+        tl.debug_barrier()  # the next pass may read du with other threads
+
+
+@jit
+def fold_windows(du_ptr, out_ptr, P, W, K, size, BLOCK: tl.constexpr):
+    """Add up what the windows over a position gave it, always in the same order."""
+    position = tl.program_id(0).to(tl.int64)
+    b, p = position // P, position % P
+    x = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)  # type and pose entry
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(tl.maximum(0, p - W + 1), tl.minimum(K, p + 1)):
+        place = ((b * W + p - k) * K + k) * size + x
+        total += tl.load(du_ptr + place, mask=x < size, other=0.0)
+    total = total.to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + position * size + x, total, mask=x < size)
+
+
+@jit
+def transform_gradient(
+    left_ptr, right_ptr, out_ptr, rows, rows_each, J: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, PRECISION: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+    BH: tl.constexpr,
+):  # fmt: skip
+    """Write dW_j and dβ_j of a share of the rows: Σ left ⊗ right, one parent each."""
+    j, part = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    d, h = tl.arange(0, BD), tl.arange(0, BH)
+    dw = tl.zeros((BD, BH), tl.float32)
+    dbias = tl.zeros((BH,), tl.float32)
+    end = tl.minimum(rows, (part + 1) * rows_each)
+    for start in range(part * rows_each, end, BR):
+        row = start + tl.arange(0, BR)
+        here = row < end
+        base = left_ptr + row * (J * (D + 1))
+        place = base[:, None] + j * D + d[None, :]
+        left = tl.load(place, mask=here[:, None] & (d < D)[None, :], other=0.0)
+        scalar = tl.load(base + J * D + j, mask=here, other=0.0)
+        place = right_ptr + (row * J + j)[:, None] * H + h[None, :]
+        right = tl.load(place, mask=here[:, None] & (h < H)[None, :], other=0.0)
+        dw += tl.dot(tl.trans(left), right, input_precision=PRECISION)
+        dbias += tl.sum(scalar[:, None] * right, 0)
+    out_ptr += part * (J * (D + 1) * H)
+    place = (j * D + d)[:, None] * H + h[None, :]
+    tl.store(out_ptr + place, dw, mask=(d < D)[:, None] & (h < H)[None, :])
+    tl.store(out_ptr + J * D * H + j * H + h, dbias, mask=h < H)

@@ -1,0 +1,364 @@
+"""A vector type for numba, so that the routing kernels keep their sums in registers.
+
+Numba turns scalar loops into vectors only where LLVM can prove that arrays do not
+overlap, and it has no arrays on the stack; a tile of eight running sums is neither. So
+`Vector` is one LLVM vector of 512 bits (16 float32 or 8 float64), which LLVM splits in
+two or four on machines with narrower registers, and the functions below are its
+instructions. Indices count elements of a flat contiguous array and are not checked.
+"""
+
+import math
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic as numba_intrinsic
+from numba.extending import models, register_model
+
+__all__ = [
+    "add",
+    "divide",
+    "exp",
+    "fetch_add",
+    "fma",
+    "lane_sum",
+    "lanes",
+    "load",
+    "maximum",
+    "minimum",
+    "multiply",
+    "root",
+    "splat",
+    "splat_at",
+    "store",
+    "subtract",
+    "unless_zero",
+]
+
+# The first parameter of an intrinsic is numba's, not the caller's: hidden from checkers.
+intrinsic: Any = numba_intrinsic
+BITS = 512
+
+
+class Vector(types.Type):
+    """As many numbers of one float type as fill the register."""
+
+    def __init__(self, dtype) -> None:
+        self.dtype, self.lanes = dtype, BITS // dtype.bitwidth
+        super().__init__(name=f"Vector({dtype}, {self.lanes})")
+
+
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    """How numba holds a Vector: as the LLVM value itself."""
+
+    def __init__(self, manager, vector) -> None:
+        number = manager.lookup(vector.dtype).get_value_type()
+        super().__init__(manager, vector, ir.VectorType(number, vector.lanes))
+
+
+def address(context, builder, signature, arguments):
+    """Return the address of element arguments[1] of the array arguments[0]."""
+    array = cgutils.create_struct_proxy(signature.args[0])(
+        context, builder, arguments[0]
+    )
+    return builder.gep(array.data, [arguments[1]])
+
+
+def repeat(builder, number, vector_type):
+    """Return a vector of one number, again and again."""
+    empty = ir.Constant(vector_type, ir.Undefined)
+    zero = ir.Constant(ir.IntType(32), 0)
+    first = builder.insert_element(empty, number, zero)
+    order = ir.Constant(ir.VectorType(ir.IntType(32), vector_type.count), None)
+    return builder.shuffle_vector(first, empty, order)
+
+
+def call(builder, name, result, *arguments):
+    """Call one of LLVM's own functions, such as llvm.fma, on vectors or numbers."""
+    kind = result.element if isinstance(result, ir.VectorType) else result
+    bits = "f32" if isinstance(kind, ir.FloatType) else "f64"
+    if isinstance(result, ir.VectorType):
+        bits = f"v{result.count}{bits}"
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(result, [argument.type for argument in arguments]),
+        f"llvm.{name}.{bits}",
+    )
+    return builder.call(function, arguments)
+
+
+@intrinsic
+def lanes(typingctx, array):
+    """Return how many of the array's numbers a vector holds."""
+    count = Vector(array.dtype).lanes
+
+    def generate(context, builder, signature, arguments):
+        return context.get_constant(types.intp, count)
+
+    return types.intp(array), generate
+
+
+@intrinsic
+def load(typingctx, array, index):
+    """Read a vector from array[index:]."""
+    vector = Vector(array.dtype)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(vector)
+        place = builder.bitcast(
+            address(context, builder, signature, arguments), kind.as_pointer()
+        )
+        return builder.load(place, align=array.dtype.bitwidth // 8)
+
+    return vector(array, types.intp), generate
+
+
+@intrinsic
+def store(typingctx, array, index, vector):
+    """Write a vector to array[index:]."""
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(vector)
+        place = builder.bitcast(
+            address(context, builder, signature, arguments), kind.as_pointer()
+        )
+        builder.store(arguments[2], place, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), generate
+
+
+@intrinsic
+def splat_at(typingctx, array, index):
+    """Return array[index] in every lane."""
+    vector = Vector(array.dtype)
+
+    def generate(context, builder, signature, arguments):
+        number = builder.load(address(context, builder, signature, arguments))
+        return repeat(builder, number, context.get_value_type(vector))
+
+    return vector(array, types.intp), generate
+
+
+@intrinsic
+def splat(typingctx, like, number):
+    """Return a number in every lane of a vector of the type of `like`."""
+    vector = like if isinstance(like, Vector) else Vector(like.dtype)
+
+    def generate(context, builder, signature, arguments):
+        cast = context.cast(builder, arguments[1], number, vector.dtype)
+        return repeat(builder, cast, context.get_value_type(vector))
+
+    return vector(like, number), generate
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """Return a·b + c, rounded once."""
+
+    def generate(context, builder, signature, arguments):
+        return call(builder, "fma", context.get_value_type(a), *arguments)
+
+    return a(a, a, a), generate
+
+
+@intrinsic
+def add(typingctx, a, b):
+    """Return a + b."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fadd(*arguments)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def subtract(typingctx, a, b):
+    """Return a - b."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fsub(*arguments)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def multiply(typingctx, a, b):
+    """Return a·b."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fmul(*arguments)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def divide(typingctx, a, b):
+    """Return a/b."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fdiv(*arguments)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def root(typingctx, a):
+    """Return the square root of every lane."""
+
+    def generate(context, builder, signature, arguments):
+        return call(builder, "sqrt", context.get_value_type(a), *arguments)
+
+    return a(a), generate
+
+
+@intrinsic
+def maximum(typingctx, a, b):
+    """Return the larger of each pair of lanes, b where either is no number."""
+
+    def generate(context, builder, signature, arguments):
+        larger = builder.fcmp_ordered(">", *arguments)
+        return builder.select(larger, *arguments)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def minimum(typingctx, a, b):
+    """Return the smaller of each pair of lanes, b where either is no number."""
+
+    def generate(context, builder, signature, arguments):
+        smaller = builder.fcmp_ordered("<", *arguments)
+        return builder.select(smaller, *arguments)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def unless_zero(typingctx, weight, a):
+    """Return a, but 0 in the lanes where the weight is 0, whatever a is there."""
+
+    def generate(context, builder, signature, arguments):
+        nothing = ir.Constant(context.get_value_type(a), None)
+        silent = builder.fcmp_ordered("==", arguments[0], nothing)
+        return builder.select(silent, nothing, arguments[1])
+
+    return a(weight, a), generate
+
+
+@intrinsic
+def nearest(typingctx, a):
+    """Return the nearest whole number of each lane."""
+
+    def generate(context, builder, signature, arguments):
+        return call(builder, "roundeven", context.get_value_type(a), *arguments)
+
+    return a(a), generate
+
+
+@intrinsic
+def scale_by_two(typingctx, a, power):
+    """Return a·2^power; the power must be whole and 2^power a normal number."""
+    bits, mantissa = (32, 23) if a.lanes * 32 == BITS else (64, 52)
+    bias = 127 if bits == 32 else 1023
+
+    def generate(context, builder, signature, arguments):
+        whole = ir.VectorType(ir.IntType(bits), a.lanes)
+        exponent = builder.fptosi(arguments[1], whole)
+        exponent = builder.add(exponent, ir.Constant(whole, [bias] * a.lanes))
+        shifted = builder.shl(exponent, ir.Constant(whole, [mantissa] * a.lanes))
+        scale = builder.bitcast(shifted, context.get_value_type(a))
+        return builder.fmul(arguments[0], scale)
+
+    return a(a, a), generate
+
+
+@intrinsic
+def lane_sum(typingctx, a):
+    """Return the sum of all lanes, taken in halves: always in the same order."""
+
+    def generate(context, builder, signature, arguments):
+        total, count = arguments[0], a.lanes
+        while count > 1:
+            count //= 2
+            indices = ir.VectorType(ir.IntType(32), count)
+            low = ir.Constant(indices, list(range(count)))
+            high = ir.Constant(indices, list(range(count, 2 * count)))
+            total = builder.fadd(
+                builder.shuffle_vector(total, total, low),
+                builder.shuffle_vector(total, total, high),
+            )
+        return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+
+    return a.dtype(a), generate
+
+
+@intrinsic
+def fetch_add(typingctx, counter):
+    """Add 1 to counter[0], an int64, and return what it was, safe among threads."""
+
+    def generate(context, builder, signature, arguments):
+        array = cgutils.create_struct_proxy(signature.args[0])(
+            context, builder, arguments[0]
+        )
+        one = context.get_constant(types.int64, 1)
+        return builder.atomic_rmw("add", array.data, one, ordering="monotonic")
+
+    return types.int64(counter), generate
+
+
+# exp(x) = 2^n exp(r), n = x / ln 2 rounded and |r| <= ln 2 / 2; ln 2 in two parts, the
+# first so short that n·ln 2 is exact. Taylor's error at the ends is below half an ulp.
+LOG2_E = math.log2(math.e)
+SINGLE, DOUBLE = 16, 8  # lanes
+MINUS_LN2 = {
+    SINGLE: (-0.693359375, 2.12194440054690583e-4),
+    DOUBLE: (-0.693145751953125, -1.42860682030941723212e-6),
+}
+LOWEST = {SINGLE: -87.0, DOUBLE: -708.0}  # 2^n stays a normal number
+SERIES = tuple(1 / math.factorial(k) for k in range(14))
+
+
+@intrinsic
+def exp_constants(typingctx, a):
+    """Return the lowest argument and the two parts of -ln 2 as vectors like a."""
+    numbers = (LOWEST[a.lanes], *MINUS_LN2[a.lanes])
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(a)
+        parts = [ir.Constant(kind, [number] * a.lanes) for number in numbers]
+        return context.make_tuple(builder, signature.return_type, parts)
+
+    return types.UniTuple(a, 3)(a), generate
+
+
+@intrinsic
+def series(typingctx, r):
+    """Return Taylor's series of exp at r, as long as the type needs."""
+    terms = SERIES[: 8 if r.lanes == SINGLE else 14]
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(r)
+        total = ir.Constant(kind, [terms[-1]] * r.lanes)
+        for term in terms[-2::-1]:
+            constant = ir.Constant(kind, [term] * r.lanes)
+            total = call(builder, "fma", kind, total, arguments[0], constant)
+        return total
+
+    return r(r), generate
+
+
+@njit(cache=False, error_model="numpy")
+def exp(x):
+    """Return e^x for x <= 0 within 2 ulp; what is below the normal numbers is ~0.
+
+    Lanes that are no number stay so.
+    """
+    lowest, high, low = exp_constants(x)
+    # maximum() takes its second argument where either is NaN.
+    x = maximum(lowest, x)
+    n = nearest(multiply(x, splat(x, LOG2_E)))
+    r = fma(n, low, fma(n, high, x))
+    return scale_by_two(series(r), n)

@@ -1,0 +1,79 @@
+"""The demonstration on few tickets: what it writes, and how its rival is treated."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from textcapsules import demo
+from textcapsules.data import load, tickets
+from textcapsules.demo import demo_config, joined_set, run_demo, train_rival
+from textcapsules.errors import WriteError
+
+
+@pytest.fixture(autouse=True)
+def few_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = functools.partial(
+        tickets.read_tickets, n_train=120, n_dev=40, n_test=30, n_multi=20
+    )
+    monkeypatch.setattr(demo, "read_tickets", few)
+    monkeypatch.setattr(load, "read_tickets", few)
+
+
+def small_demo(folder: Path, **settings):
+    config = demo_config().replace(
+        model={"embedding_size": 8, "capsule_types": 2, "capsule_size": 4},
+        train={"epochs": 1},
+    )
+    return run_demo(folder, config=config, **settings)
+
+
+def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
+    result = small_demo(tmp_path)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"model", "results.json", "confusion.png", "report.html"}
+    page = result.report.read_text(encoding="utf-8")
+    assert "synthetic" in page
+    figures = json.loads((tmp_path / "results.json").read_text())
+    for corpus, n_texts in (("tickets", 30), ("tickets-multi", 20)):
+        assert {s: f["texts"] for s, f in figures[corpus].items()} == {
+            "capsules": n_texts,
+            "tfidf": n_texts,
+        }
+    accuracy = result.single["tfidf"].single_label
+    assert accuracy is not None
+    assert f"{100 * accuracy['accuracy']:.1f}" in page
+
+
+def test_demo_never_replaces_a_report_unless_told(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(WriteError, match=r"report\.html must not exist yet"):
+        small_demo(tmp_path)
+    assert (tmp_path / "report.html").read_text() == "mine"
+    assert not (tmp_path / "model").exists()
+    small_demo(tmp_path, overwrite=True)
+    assert (tmp_path / "report.html").read_text() != "mine"
+
+
+def test_rival_gets_joined_texts_and_a_threshold_from_dev() -> None:
+    corpus = demo.read_tickets("tickets-multi")
+    rival, threshold = train_rival(corpus)
+    scores = rival.scores([example.text for example in corpus.dev])
+    assert scores.shape == (40, len(corpus.labels))
+    assert 0 < threshold < 1
+
+
+def test_joined_set_has_two_labels_each_and_keeps_the_singles() -> None:
+    texts, targets = ["a", "b", "c"], np.eye(3, dtype=np.float32)
+    joined, both = joined_set(texts, targets, singles=False)
+    assert both.sum(1).tolist() == [2, 2, 2]
+    for text, row in zip(joined, both, strict=True):
+        assert sorted(text.split()) == [
+            t for t, on in zip("abc", row, strict=True) if on
+        ]
+    more, marks = joined_set(texts, targets, singles=True)
+    assert more[:3] == texts
+    assert marks[:3].tolist() == targets.tolist()
+    assert len(more) == len(marks) == 6
