@@ -26,11 +26,12 @@ ORDER = """
     model model.functional model.routing.reference model.routing model.layers
     model.capsnet model.baselines model.builder model.score
     losses metrics calibrate classifier
-    training training.prepare training.selection training.checkpoint training.loop
+    training training.prepare training.selection training.checkpoint training.steps
+    training.loop
     training.folder training.run
-    evaluate bulk report demo
+    evaluate bulk report demo bench
     cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.demo
-    cli.app cli
+    cli.bench cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
 

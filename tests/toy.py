@@ -41,6 +41,7 @@ TINY_MODEL: dict[str, Any] = {
 }
 TINY_TRAIN: dict[str, Any] = {
     "epochs": 4,
+    "checkpoint_seconds": 0.0,
     "learning_rate": 0.05,
     "batch_size": 6,
     "device": "cpu",

@@ -237,6 +237,9 @@ class TrainConfig(Checked):
     threshold_for: Literal["exact-match", "micro-f1"] = option(
         "exact-match", "What the calibrated threshold makes best on joined dev texts"
     )
+    checkpoint_seconds: float = option(
+        10.0, "Least time between checkpoints (0: one after every epoch)", low=0.0
+    )
     seed: int = option(0, "Seed of weights, order, dropout and joined texts", low=0)
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
 

@@ -20,11 +20,11 @@ from textcapsules.errors import (
     ModelFolderError,
     TextCapsulesError,
 )
-from textcapsules.training import run
 from textcapsules.training.loop import Trainer
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import resume, train
 from textcapsules.training.selection import DevSet
+from textcapsules.training.steps import EagerSteps
 from toy import TOPICS, tiny_config, toy_file, toy_rows, write_csv
 
 TIMES = ("train_seconds", "dev_seconds")
@@ -259,12 +259,13 @@ def test_separator_parts_labels(tmp_path):
 
 
 def test_loss_that_is_not_finite_stops_with_a_remedy(source, tmp_path, monkeypatch):
-    honest = run.Trainer.step
+    honest = EagerSteps.update
 
-    def spoilt(self, batch, epoch):
-        return honest(self, batch, epoch) * (math.nan if epoch == 1 else 1)
+    def spoilt(self, ids, mask, targets, epoch):
+        loss = honest(self, ids, mask, targets, epoch)
+        return loss * (math.nan if epoch == 1 else 1)
 
-    monkeypatch.setattr(run.Trainer, "step", spoilt)
+    monkeypatch.setattr(EagerSteps, "update", spoilt)
     with pytest.raises(
         TextCapsulesError, match=r"loss must stay finite; got nan in epoch 2\. Lower"
     ):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from textcapsules.cli import data, demo, evaluate, predict, train
+from textcapsules.cli import bench, data, demo, evaluate, predict, train
 
 __all__ = ["app"]
 
@@ -19,6 +19,7 @@ app.add_typer(data.app, name="data")
 app.command(name="train")(train.train)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="predict")(predict.predict)
+app.command(name="bench")(bench.bench)
 
 
 @app.callback(invoke_without_command=True)

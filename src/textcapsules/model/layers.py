@@ -96,7 +96,7 @@ class RoutedLayer(nn.Module):
         xavier_(self.transform, d, d * n_parents if initialiser == "tensorflow" else d)
         self.bias = nn.Parameter(torch.zeros(*lead, n_parents, d)) if bias else None
 
-    def route(self, capsules: Tensor, mask: Tensor) -> Routed:
+    def route(self, capsules: Tensor, mask: Tensor, couplings: bool) -> Routed:
         """Route (B, P, C, D) capsules in the windows of a mask (B, W, K)."""
         transform, bias = self.transform, self.bias
         if transform.ndim == 4:  # a short batch uses the first positions' transforms
@@ -104,7 +104,13 @@ class RoutedLayer(nn.Module):
             transform = transform[:n_children]
             bias = None if bias is None else bias[:n_children]
         return route_windows(
-            capsules, transform, bias, mask, self.options, backend=self.backend
+            capsules,
+            transform,
+            bias,
+            mask,
+            self.options,
+            couplings=couplings,
+            backend=self.backend,
         )
 
 
@@ -115,17 +121,25 @@ class ConvCapsules(RoutedLayer):
         super().__init__(n_children=window * capsule_types, **settings)
         self.window = window
 
-    def forward(self, capsules: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Routed]:
+    def forward(
+        self, capsules: Tensor, mask: Tensor, *, couplings: bool = True
+    ) -> tuple[Tensor, Tensor, Routed]:
         """(B, P, C, D) and (B, P) to parents (B, W, J, D), their mask and routing."""
         inside = window_mask(mask, self.window)  # (B, W)
-        routed = self.route(capsules, inside.unsqueeze(2).expand(-1, -1, self.window))
+        windows = inside.unsqueeze(2).expand(-1, -1, self.window)  # (B, W, K)
+        routed = self.route(capsules, windows, couplings)
         return routed.poses, inside, routed
 
 
 class ClassCapsules(RoutedLayer):
     """One parent a class, and the orphan, over every capsule of the text."""
 
-    def forward(self, capsules: Tensor, mask: Tensor) -> Routed:
+    def forward(
+        self, capsules: Tensor, mask: Tensor, *, couplings: bool = True
+    ) -> Routed:
         """(B, P, C, D) and (B, P) to one pose (B, J, D) a class."""
-        routed = self.route(capsules, mask.unsqueeze(1))  # one window: the whole text
-        return Routed(*(found.squeeze(1) for found in routed))
+        # One window, the whole text.
+        poses, lengths, found = self.route(capsules, mask.unsqueeze(1), couplings)
+        return Routed(
+            poses.squeeze(1), lengths.squeeze(1), None if found is None else found[:, 0]
+        )

@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from torch import nn
 
 from textcapsules.calibrate import join_documents, joined_pairs
 from textcapsules.config import RunConfig
 from textcapsules.errors import TextCapsulesError
-from textcapsules.losses import network_loss
 from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.text.batch import epoch_batches, make_batch
+from textcapsules.text.batch import epoch_batches
 from textcapsules.training.checkpoint import Best, Progress
 from textcapsules.training.prepare import Encoded
 from textcapsules.training.selection import DevSet
+from textcapsules.training.steps import make_steps
 
 __all__ = ["Step", "Trainer"]
 
@@ -47,17 +45,9 @@ class Trainer:
         dev: DevSet,
         device: torch.device,
     ) -> None:
-        self.config, self.train, self.dev = config, train, dev
-        # Accelerate settles on one device a process; ours may change between runs.
-        self.device, self.accelerator = device, Accelerator()
-        parameters = [p for p in network.parameters() if p.requires_grad]
-        adam = torch.optim.Adam(parameters, config.train.learning_rate, fused=True)
-        self.network: nn.Module = self.accelerator.prepare_model(
-            network, device_placement=False
-        )
-        self.optimiser = self.accelerator.prepare_optimizer(
-            adam, device_placement=False
-        )
+        self.config, self.train, self.dev, self.device = config, train, dev, device
+        self.steps = make_steps(config, network, device)
+        self.network, self.optimiser = self.steps.network, self.steps.optimiser
         self.progress = Progress([], None)
 
     def epochs(
@@ -88,8 +78,7 @@ class Trainer:
             int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
         )
         rate = train.learning_rate * train.rate_decay**epoch
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
+        self.steps.set_rate(rate)
         loss = self.train_once(epoch, on_step)
         trained = time.perf_counter()
         record = {
@@ -112,14 +101,12 @@ class Trainer:
             seed=self.config.train.seed,
             epoch=epoch,
         )
-        self.network.train()
         total = torch.zeros((), device=self.device)
-        for step, rows in enumerate(batches):
-            batch = make_batch(documents, targets, rows)
-            loss = self.step(batch.to(self.device), epoch)
-            total += loss * len(rows)
+        losses = self.steps.run(documents, targets, batches, epoch)
+        for step, (loss, rows) in enumerate(zip(losses, batches, strict=True)):
+            total += loss
             if on_step is not None:
-                on_step(Step(epoch, step, len(batches), float(loss)))
+                on_step(Step(epoch, step, len(batches), float(loss) / len(rows)))
         mean = float(total) / len(documents)
         if not math.isfinite(mean):
             raise TextCapsulesError(
@@ -142,21 +129,6 @@ class Trainer:
             [*self.train.documents, *joined],
             np.concatenate([self.train.targets, targets]),
         )
-
-    def step(self, batch: Any, epoch: int) -> torch.Tensor:
-        """Update the weights on one batch and return its loss."""
-        config = self.config
-        output = self.network(batch.ids, batch.mask)
-        lengths = output.lengths(orphan=config.loss.orphan_in_loss)
-        loss = network_loss(config.loss, lengths, batch.targets, epoch)
-        self.accelerator.backward(loss)
-        if config.train.clip_norm:
-            self.accelerator.clip_grad_norm_(
-                self.network.parameters(), config.train.clip_norm
-            )
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-        return loss.detach()
 
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it."""

@@ -120,11 +120,14 @@ def go_on(
         trainer.progress = read_checkpoint(
             folder / CHECKPOINT, network, trainer.optimiser
         )
+    saved = time.monotonic()
     with deterministic():
         for record in trainer.epochs(on_step):
-            write_checkpoint(
-                folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
-            )
+            if time.monotonic() - saved >= config.train.checkpoint_seconds:
+                write_checkpoint(
+                    folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
+                )
+                saved = time.monotonic()
             if start.get("tensorboard"):
                 log_tensorboard(folder / TENSORBOARD, record)
             if on_epoch is not None:

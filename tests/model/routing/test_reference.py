@@ -168,24 +168,6 @@ def test_permuting_children_permutes_couplings() -> None:
     torch.testing.assert_close(one.poses, other.poses)
 
 
-def test_auto_takes_the_vote_free_form_only_where_the_transform_is_shared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from textcapsules.model import routing
-
-    reached = []
-    for name, function in list(routing.BACKENDS.items()):
-
-        def spy(*inputs, name=name, function=function):
-            reached.append(name)
-            return function(*inputs)
-
-        monkeypatch.setitem(routing.BACKENDS, name, spy)
-    route(*problem(shared=True))
-    route(*problem(shared=False))
-    assert reached == ["vote-free", "votes"]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,10 +1,13 @@
-"""Dynamic routing: `route`, and `route_windows` for the layers of a network.
+"""Dynamic routing: `route_windows` for the layers of a network, `route` for one set.
 
-`reference` holds the definition. `route` checks the shapes once and picks a backend;
-this is the only dispatch in the package, and kernels register here.
+`reference` holds the definition; `cpu` and `gpu` are compiled kernels tested against it.
+This is the only dispatch in the package: it checks the shapes once, picks a backend, and
+says in the log when it has to fall back.
 """
 
-from collections.abc import Callable
+import logging
+from functools import lru_cache
+from types import ModuleType
 
 from torch import Tensor
 
@@ -15,13 +18,18 @@ from textcapsules.model.routing.reference import (
     route_without_votes,
 )
 
-__all__ = ["BACKENDS", "Routed", "RoutingOptions", "route", "route_windows"]
+__all__ = [
+    "BACKENDS",
+    "Routed",
+    "RoutingOptions",
+    "pick_backend",
+    "route",
+    "route_windows",
+]
 
-# name -> a function of (children, transform, bias, mask, options)
-BACKENDS: dict[str, Callable[..., Routed]] = {
-    "votes": route_with_votes,
-    "vote-free": route_without_votes,
-}
+BACKENDS = ("votes", "vote-free", "cpu", "gpu")
+
+log = logging.getLogger(__name__)
 
 
 def route(
@@ -41,24 +49,27 @@ def route(
         bias: β, (J, H) or (I, J, H) to match, or None.
         mask: (B, I), False where a child is padding and must not vote, or None.
         options: iterations, leaky softmax, amendment, squash.
-        backend: `votes` forms every vote (the definition); `vote-free` never does and
-            needs a shared transform; `auto` takes `vote-free` where it can.
+        backend: see `pick_backend`.
+
+    Returns:
+        Poses (B, J, H), lengths (B, J) and couplings (B, I, J).
     """
-    _check_shapes(children, transform, bias, mask)
-    if options.iterations < 1:
-        raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
-    shared = transform.ndim == 3
-    if backend == "auto":
-        backend = "vote-free" if shared else "votes"
-    if backend not in BACKENDS:
-        names = ", ".join(["auto", *BACKENDS])
-        raise ValueError(f"backend must be one of {names}; got {backend!r}.")
-    if backend == "vote-free" and not shared:
-        raise ValueError(
-            f"transform must be shared, (J, D, H), for backend 'vote-free'; got shape "
-            f"{tuple(transform.shape)}. Use backend='votes'."
-        )
-    return BACKENDS[backend](children, transform, bias, mask, options)
+    if children.ndim != 3:
+        raise ValueError(f"children must be (B, I, D); got {tuple(children.shape)}.")
+    if mask is None:
+        mask = children.new_ones(children.shape[:2], dtype=bool)  # type: ignore[arg-type]
+    if mask.shape != children.shape[:2]:
+        expected = tuple(children.shape[:2])
+        raise ValueError(f"mask must be {expected}; got {tuple(mask.shape)}.")
+    routed = route_windows(
+        children.unsqueeze(2),
+        transform,
+        bias,
+        mask.unsqueeze(1),
+        options,
+        backend=backend,
+    )
+    return Routed(*(found.squeeze(1) for found in routed))  # type: ignore[union-attr]
 
 
 def route_windows(
@@ -68,6 +79,7 @@ def route_windows(
     mask: Tensor,
     options: RoutingOptions = RoutingOptions(),
     *,
+    couplings: bool = True,
     backend: str = "auto",
 ) -> Routed:
     """Route the capsules of every window of K positions to J parents of its own.
@@ -83,35 +95,95 @@ def route_windows(
         mask: (B, W, K) with W = P - K + 1, False where a window's position must not
             vote.
         options: as for `route`.
-        backend: as for `route`.
+        couplings: whether they are wanted; a kernel leaves them None where not.
+        backend: see `pick_backend`.
 
     Returns:
-        Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J).
+        Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
     """
+    _check_shapes(capsules, transform, bias, mask)
+    if options.iterations < 1:
+        raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
+    backend = pick_backend(backend, capsules, transform, bias, options)
+    if backend in ("cpu", "gpu"):
+        kernel = getattr(_kernels(backend), f"route_windows_{backend}")
+        return kernel(capsules, transform, bias, mask, options, couplings=couplings)
+    (B, W, K), (_, _, C, D) = mask.shape, capsules.shape
+    windows = capsules.unfold(1, K, 1).permute(0, 1, 4, 2, 3)  # (B, W, K, C, D)
+    children = windows.reshape(B * W, K * C, D)
+    child_mask = mask.unsqueeze(-1).expand(-1, -1, -1, C).reshape(B * W, K * C)
+    reference = route_with_votes if backend == "votes" else route_without_votes
+    routed = reference(children, transform, bias, child_mask, options)
+    return Routed(*(found.unflatten(0, (B, W)) for found in routed))  # type: ignore[union-attr]
+
+
+def pick_backend(
+    asked: str,
+    capsules: Tensor,
+    transform: Tensor,
+    bias: Tensor | None = None,
+    options: RoutingOptions = RoutingOptions(),
+) -> str:
+    """Return the backend for some tensors.
+
+    `votes` forms every vote, as the paper writes it. `vote-free` never does and needs a
+    shared transform. `cpu` and `gpu` are compiled kernels of the latter. `auto` takes
+    the kernel of the tensors' device, or the best plain code where it has none.
+    """
+    if asked not in ("auto", *BACKENDS):
+        names = ", ".join(["auto", *BACKENDS])
+        raise ValueError(f"backend must be one of {names}; got {asked!r}.")
+    shared = transform.ndim == 3
+    if asked == "vote-free" and not shared:
+        raise ValueError(
+            f"transform must be shared, (J, D, H), for backend 'vote-free'; got shape "
+            f"{tuple(transform.shape)}. Use backend='votes'."
+        )
+    if asked in ("votes", "vote-free"):
+        return asked
+    if asked == "auto" and not capsules.is_cuda:
+        return "vote-free" if shared else "votes"
+    kernel = asked if asked != "auto" else "gpu" if capsules.is_cuda else "cpu"
+    reason = _kernels(kernel).supports(capsules, transform, bias, options)
+    if reason is None:
+        return kernel
+    if asked != "auto":
+        raise ValueError(f"backend {asked!r} must be able to route this; {reason}.")
+    fallback = "vote-free" if shared else "votes"
+    _say_once(f"routing falls back to plain code ({fallback}): {reason}")
+    return fallback
+
+
+def _kernels(name: str) -> ModuleType:
+    """Import the module of a kernel, whose compiler may not be installed."""
+    if name == "gpu":
+        from textcapsules.model.routing import gpu
+
+        return gpu
+    from textcapsules.model.routing import cpu
+
+    return cpu
+
+
+@lru_cache(maxsize=64)
+def _say_once(message: str) -> None:
+    log.info(message)
+
+
+def _check_shapes(
+    capsules: Tensor, transform: Tensor, bias: Tensor | None, mask: Tensor
+) -> None:
+    """Name the tensor whose shape does not fit the others."""
     B, P, C, D = capsules.shape
     if mask.ndim != 3 or mask.shape[:2] != (B, P - mask.shape[-1] + 1):
         raise ValueError(
             f"mask must be ({B}, {P} - K + 1, K); got {tuple(mask.shape)}."
         )
-    _, W, K = mask.shape
-    windows = capsules.unfold(1, K, 1).permute(0, 1, 4, 2, 3)  # (B, W, K, C, D)
-    children = windows.reshape(B * W, K * C, D)
-    child_mask = mask.unsqueeze(-1).expand(-1, -1, -1, C).reshape(B * W, K * C)
-    routed = route(children, transform, bias, child_mask, options, backend=backend)
-    return Routed(*(found.unflatten(0, (B, W)) for found in routed))
-
-
-def _check_shapes(
-    children: Tensor, transform: Tensor, bias: Tensor | None, mask: Tensor | None
-) -> None:
-    """Name the tensor whose shape does not fit the others."""
-    if children.ndim != 3:
-        raise ValueError(f"children must be (B, I, D); got {tuple(children.shape)}.")
-    B, I, D = children.shape  # noqa: E741
-    lead = (I,) if transform.ndim == 4 else ()
+    n_children = mask.shape[2] * C
+    lead = (n_children,) if transform.ndim == 4 else ()
     if transform.ndim not in (3, 4) or transform.shape[:-3] != lead:
         raise ValueError(
-            f"transform must be (J, {D}, H) or ({I}, J, {D}, H); "
+            f"transform must be (J, {D}, H) or ({n_children}, J, {D}, H); "
             f"got {tuple(transform.shape)}."
         )
     J, child_size, H = transform.shape[-3:]
@@ -124,5 +196,3 @@ def _check_shapes(
             f"bias must be {(*lead, J, H)} to match the transform; "
             f"got {tuple(bias.shape)}."
         )
-    if mask is not None and mask.shape != (B, I):
-        raise ValueError(f"mask must be ({B}, {I}); got {tuple(mask.shape)}.")

@@ -19,18 +19,16 @@ import numpy as np
 from numba import njit
 
 from textcapsules.model.routing.cpu_parts import (
-    add_lengths_back,
-    add_product,
     compiled,
     dot_rows,
     each_times,
     fill,
     norm_rows,
+    product,
     round_up,
-    safe_norm,
     squash_lengths,
     squash_rows,
-    squash_rows_back,
+    sum_rows,
 )
 from textcapsules.model.routing.cpu_simd import (
     add,
@@ -43,11 +41,11 @@ from textcapsules.model.routing.cpu_simd import (
     load,
     maximum,
     multiply,
-    root,
     splat,
     splat_at,
     store,
     subtract,
+    transpose,
     unless_zero,
 )
 
@@ -149,13 +147,21 @@ def read_children(sizes, capsules, first, n, children):
     """Lay out n capsules, the first of which is capsules[first:]."""
     rows, columns, norms = children.rows, children.columns, children.norms
     size, pad, stride = sizes.child_size, sizes.child_pad, sizes.stride
-    fill(rows, 0, round_up(n * pad, lanes(rows)), 0.0)
-    fill(columns, 0, pad * stride, 0.0)
-    for i in range(n):
-        for d in range(size):
-            x = capsules[first + i * size + d]
-            rows[i * pad + d] = x
-            columns[d * stride + i] = x
+    step, whole = lanes(rows), round_up(n, lanes(rows))
+    if size == pad:
+        for i in range(0, n * pad, step):
+            store(rows, i, load(capsules, first + i))
+        fill(rows, n * pad, (whole - n) * pad, 0.0)
+    else:
+        fill(rows, 0, whole * pad, 0.0)
+        for i in range(n):
+            for d in range(size):
+                rows[i * pad + d] = capsules[first + i * size + d]
+    for d in range(0, pad, step):
+        for i in range(0, whole, step):
+            transpose(rows, i * pad + d, pad, columns, d * stride + i, stride)
+        for r in range(d, d + step):  # lanes past the last child are read, not used
+            fill(columns, r * stride + whole, stride - whole, 0.0)
     if sizes.amendment:
         norm_rows((rows, 0), pad, n, norms, 0)
 
@@ -210,44 +216,48 @@ def even_pass(sizes, children, first, n, parents):
 @compiled
 def form_logits(sizes, children, first, n, matrix, start, out):
     """Set out (J_pad, n) to the children times a matrix, from `start` of each parent."""
-    x, x0 = out
-    offsets, at = start
-    row = sizes.chunk + lanes(x)
-    for j in range(sizes.parents_pad):
-        fill(x, x0 + j * row, n, offsets[at + j])
-    add_product(
-        matrix,
-        sizes.child_pad,
-        1,
-        (children.columns, first),
-        sizes.stride,
+    (a, a0), (x, _) = matrix, out
+    product(
+        (a, a0, sizes.child_pad, 1),
+        (children.columns, first, sizes.stride),
         out,
-        row,
-        sizes.parents_pad,
-        sizes.child_size,
-        n,
+        sizes.chunk + lanes(x),
+        (sizes.parents_pad, sizes.child_size, n),
+        start,
     )
 
 
 @compiled
-def soften(sizes, logits, i):
-    """Turn lanes i of the logits into exponentials; return one over their sum."""
-    row = sizes.chunk + lanes(logits)
-    zero = splat(logits, 0.0)
+def highest(sizes, logits, i):
+    """Return the largest logit of lanes i, and the leak's share of the softmax's sum."""
+    row, zero = sizes.chunk + lanes(logits), splat(logits, 0.0)
     top = zero if sizes.leaky else load(logits, i)
-    for j in range(sizes.parents):
-        top = maximum(load(logits, j * row + i), top)
-    total = exp(subtract(zero, top)) if sizes.leaky else zero
-    for j in range(sizes.parents):
-        x = exp(subtract(load(logits, j * row + i), top))
-        total = add(total, x)
-        store(logits, j * row + i, x)
-    return divide(splat(logits, 1.0), total)
+    for at in range(i, i + sizes.parents * row, row):
+        top = maximum(load(logits, at), top)
+    return top, exp(subtract(zero, top)) if sizes.leaky else zero
 
 
 @compiled
-def agreed_pass(sizes, children, first, n, parents, work, slot):
-    """Sum the children with the couplings that the pulled parents of a slot give."""
+def couple(sizes, logits, weight, i):
+    """Turn lanes i of the logits into couplings."""
+    row = sizes.chunk + lanes(logits)
+    top, total = highest(sizes, logits, i)
+    for at in range(i, i + sizes.parents * row, row):
+        x = exp(subtract(load(logits, at), top))
+        total = add(total, x)
+        store(logits, at, x)
+    scale = divide(weight, total)
+    for at in range(i, i + sizes.parents * row, row):
+        c = multiply(scale, load(logits, at))
+        store(logits, at, unless_zero(weight, c))
+
+
+@compiled
+def agreed_pass(sizes, children, first, n, parents, work, slot, out):
+    """Sum the children with the couplings that the pulled parents of a slot give.
+
+    The last pass also writes the couplings to `out`, if they were asked for.
+    """
     j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, work.logits
     step = lanes(logits)
     row, at = sizes.chunk + step, slot * j_pad * d_pad
@@ -266,25 +276,22 @@ def agreed_pass(sizes, children, first, n, parents, work, slot):
             (logits, 0),
         )
         for i in range(0, m, step):
-            weight = load(weights, begin + i)
-            scale = multiply(weight, soften(sizes, logits, i))
-            for j in range(sizes.parents):
-                c = multiply(scale, load(logits, j * row + i))
-                c = unless_zero(weight, c)
-                store(logits, j * row + i, c)
-                store(lane_sums, j * step, add(load(lane_sums, j * step), c))
-        add_product(
-            (logits, 0),
-            row,
-            1,
-            (children.rows, (first + begin) * d_pad),
-            d_pad,
+            couple(sizes, logits, load(weights, begin + i), i)
+        sum_rows((logits, 0), row, m, sizes.parents, lane_sums)
+        product(
+            (logits, 0, row, 1),
+            (children.rows, (first + begin) * d_pad, d_pad),
             (sums, at),
             d_pad,
-            j_pad,
-            m,
-            d_pad,
+            (j_pad, m, d_pad),
+            (lane_sums, -1),
         )
+        if sizes.has_couplings and slot + 1 == sizes.iterations:
+            couplings, c0 = out
+            for i in range(m):
+                for j in range(sizes.parents):
+                    c = c0 + (begin + i) * sizes.parents + j
+                    couplings[c] = logits[j * row + i]
     for j in range(j_pad):
         parents.totals[slot * sizes.slot + j] = lane_sum(load(lane_sums, j * step))
 
@@ -396,14 +403,57 @@ def write_window(sizes, arrays, parents, window):
 
 
 @compiled
-def write_couplings(sizes, couplings, at, children, n, work):
-    """Write out the couplings of n children of a chunk, or of a single pass."""
-    row = sizes.chunk + lanes(work.logits)
-    share = 1.0 / (sizes.parents + sizes.leaky)
-    for i in range(n):
-        for j in range(sizes.parents):
-            if sizes.iterations == 1:
-                c = children.weights[i] * share
-            else:
-                c = work.logits[j * row + i]
-            couplings[at + i * sizes.parents + j] = c
+def route_window(sizes, arrays, children, parents, work, window, first, reach):
+    """Route the children of a window's unmasked positions, `reach`."""
+    start, end = reach
+    n, stride = (end - start) * sizes.types, sizes.parents
+    at = (window * sizes.window + start) * sizes.types * stride
+    even_pass(sizes, children, first, n, parents)
+    if sizes.has_couplings and sizes.iterations == 1:
+        for i in range(n):
+            for j in range(stride):
+                share = children.weights[i] / (stride + sizes.leaky)
+                arrays.couplings[at + i * stride + j] = share
+    meet(sizes, arrays, parents, 0)
+    for slot in range(1, sizes.iterations):
+        out = (arrays.couplings, at)
+        agreed_pass(sizes, children, first, n, parents, work, slot, out)
+        meet(sizes, arrays, parents, slot)
+    write_window(sizes, arrays, parents, window)
+
+
+@compiled
+def segment_bounds(sizes, segment):
+    """Return a segment's text, first window and window after the last."""
+    text, part = segment // sizes.per_text, segment % sizes.per_text
+    start = part * sizes.per_segment
+    return text, start, min(start + sizes.per_segment, sizes.windows)
+
+
+@entry_point
+def forward(sizes, arrays, children, parents, work, counter):
+    """Route every group that no other thread has taken.
+
+    The outputs start as zeros: that is what a window with no unmasked position keeps.
+    """
+    clear(parents)
+    types = sizes.types
+    while True:
+        group = fetch_add(counter)
+        if group >= sizes.groups:
+            return
+        begin = group * sizes.segments // sizes.groups
+        for segment in range(begin, (group + 1) * sizes.segments // sizes.groups):
+            text, start, end = segment_bounds(sizes, segment)
+            first = (text * sizes.positions + start) * types * sizes.child_size
+            n = (end - start + sizes.window - 1) * types
+            read_children(sizes, arrays.capsules, first, n, children)
+            for w in range(end - start):
+                window = text * sizes.windows + start + w
+                at = (window * sizes.window, w)
+                reach = weigh(sizes, arrays.mask, at, children)
+                if reach[0] < reach[1]:
+                    first = (w + reach[0]) * types
+                    route_window(
+                        sizes, arrays, children, parents, work, window, first, reach
+                    )

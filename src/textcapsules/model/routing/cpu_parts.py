@@ -19,6 +19,7 @@ from textcapsules.model.routing.cpu_simd import (
     maximum,
     minimum,
     multiply,
+    rows_of,
     splat,
     splat_at,
     store,
@@ -29,17 +30,18 @@ __all__ = [
     "ROWS",
     "SQUASH_CODES",
     "add_lengths_back",
-    "add_product",
     "compiled",
     "dot_rows",
     "each_times",
     "fill",
     "norm_rows",
+    "product",
     "round_up",
     "safe_norm",
     "squash_lengths",
     "squash_rows",
     "squash_rows_back",
+    "sum_rows",
 ]
 
 ROWS = 4  # rows that are computed together, so that no sum waits for itself
@@ -64,61 +66,62 @@ def round_up(n, step):
     return (n + step - 1) // step * step
 
 
-@compiled
-def add_product(left, l_row, l_column, right, r_row, out, o_row, rows, depth, columns):
-    """Add left (rows, depth) times right (depth, columns) to out, in place.
+def product_of(count):
+    """Return a function that multiplies `count` rows; see `add_product`."""
+    load_rows, splat_rows, accumulate, _, save_rows = rows_of(count)
 
-    Each matrix is (array, offset); a row is `*_row` numbers after the one before. The
-    rows are a multiple of four, the columns are rounded up to whole vectors.
+    @njit(inline="always")
+    def multiply_rows(left, right, out, o_row, depth, start):
+        (a, p, l_row, l_column), (b, q, r_row), (c, o) = left, right, out
+        offsets, at = start
+        if at >= 0:
+            sums = splat_rows(offsets, at)
+        else:
+            sums = load_rows(c, o, o_row)
+        for _ in range(depth):
+            sums = accumulate(sums, a, p, l_row, load(b, q))
+            p += l_column
+            q += r_row
+        save_rows(sums, c, o, o_row)
+
+    return multiply_rows
+
+
+eight_rows, four_rows = product_of(8), product_of(4)
+
+
+@compiled
+def product(left, right, out, o_row, shape, start):
+    """Multiply left (rows, depth) with right (depth, columns) and add it to out.
+
+    Args:
+        left: its array, offset, and steps to the next row and to the next column.
+        right: its array, offset, and step to the next row.
+        out: its array and offset.
+        o_row: its step to the next row.
+        shape: rows, a multiple of four; depth; columns, rounded up to whole vectors.
+        start: numbers, one a row, that out starts from, and the offset of the first;
+            where that is negative, out starts from what it holds.
     """
-    (a, a0), (b, b0), (c, c0) = left, right, out
-    step = lanes(c)
-    for n in range(0, columns, step):
-        m = 0
-        while m + 8 <= rows:
-            o, p, q = c0 + m * o_row + n, a0 + m * l_row, b0 + n
-            s0, s1 = load(c, o), load(c, o + o_row)
-            s2, s3 = load(c, o + 2 * o_row), load(c, o + 3 * o_row)
-            s4, s5 = load(c, o + 4 * o_row), load(c, o + 5 * o_row)
-            s6, s7 = load(c, o + 6 * o_row), load(c, o + 7 * o_row)
-            for _ in range(depth):
-                x = load(b, q)
-                s0 = fma(splat_at(a, p), x, s0)
-                s1 = fma(splat_at(a, p + l_row), x, s1)
-                s2 = fma(splat_at(a, p + 2 * l_row), x, s2)
-                s3 = fma(splat_at(a, p + 3 * l_row), x, s3)
-                s4 = fma(splat_at(a, p + 4 * l_row), x, s4)
-                s5 = fma(splat_at(a, p + 5 * l_row), x, s5)
-                s6 = fma(splat_at(a, p + 6 * l_row), x, s6)
-                s7 = fma(splat_at(a, p + 7 * l_row), x, s7)
-                p += l_column
-                q += r_row
-            store(c, o, s0)
-            store(c, o + o_row, s1)
-            store(c, o + 2 * o_row, s2)
-            store(c, o + 3 * o_row, s3)
-            store(c, o + 4 * o_row, s4)
-            store(c, o + 5 * o_row, s5)
-            store(c, o + 6 * o_row, s6)
-            store(c, o + 7 * o_row, s7)
-            m += 8
-        while m < rows:
-            o, p, q = c0 + m * o_row + n, a0 + m * l_row, b0 + n
-            s0, s1 = load(c, o), load(c, o + o_row)
-            s2, s3 = load(c, o + 2 * o_row), load(c, o + 3 * o_row)
-            for _ in range(depth):
-                x = load(b, q)
-                s0 = fma(splat_at(a, p), x, s0)
-                s1 = fma(splat_at(a, p + l_row), x, s1)
-                s2 = fma(splat_at(a, p + 2 * l_row), x, s2)
-                s3 = fma(splat_at(a, p + 3 * l_row), x, s3)
-                p += l_column
-                q += r_row
-            store(c, o, s0)
-            store(c, o + o_row, s1)
-            store(c, o + 2 * o_row, s2)
-            store(c, o + 3 * o_row, s3)
-            m += 4
+    (a, a0, l_row, l_column), (b, b0, r_row), (c, c0) = left, right, out
+    rows, depth, columns = shape
+    offsets, at = start
+    for n in range(0, columns, lanes(c)):
+        there = (b, b0 + n, r_row)
+        for m in range(0, rows - 4, 8):
+            here = (a, a0 + m * l_row, l_row, l_column)
+            place = (c, c0 + m * o_row + n)
+            origin = (offsets, at + m if at >= 0 else at)
+            eight_rows(here, there, place, o_row, depth, origin)
+        if rows & 4:
+            m = rows - 4
+            here = (a, a0 + m * l_row, l_row, l_column)
+            place = (c, c0 + m * o_row + n)
+            origin = (offsets, at + m if at >= 0 else at)
+            four_rows(here, there, place, o_row, depth, origin)
+
+
+load_four, _, _, accumulate_own, save_four = rows_of(4)
 
 
 @compiled
@@ -131,19 +134,12 @@ def each_times(left, l_row, depth, stack, s_row, start, out, o_row, rows):
     for m in range(0, rows, 4):
         for n in range(0, o_row, lanes(d)):
             o, p, q = m * o_row + n, a0 + m * l_row, b0 + m * s_row + n
-            s0, s1 = load(c, c0 + o), load(c, c0 + o + o_row)
-            s2, s3 = load(c, c0 + o + 2 * o_row), load(c, c0 + o + 3 * o_row)
+            sums = load_four(c, c0 + o, o_row)
             for _ in range(depth):
-                s0 = fma(splat_at(a, p), load(b, q), s0)
-                s1 = fma(splat_at(a, p + l_row), load(b, q + s_row), s1)
-                s2 = fma(splat_at(a, p + 2 * l_row), load(b, q + 2 * s_row), s2)
-                s3 = fma(splat_at(a, p + 3 * l_row), load(b, q + 3 * s_row), s3)
+                sums = accumulate_own(sums, a, p, l_row, b, q, s_row)
                 p += 1
                 q += o_row
-            store(d, d0 + o, s0)
-            store(d, d0 + o + o_row, s1)
-            store(d, d0 + o + 2 * o_row, s2)
-            store(d, d0 + o + 3 * o_row, s3)
+            save_four(sums, d, d0 + o, o_row)
 
 
 @compiled
@@ -157,6 +153,17 @@ def safe_norm(values, start, n):
     for i in range(start, start + n):
         total += (values[i] / scale) ** 2
     return math.sqrt(total) * scale
+
+
+@compiled
+def sum_rows(matrix, row, columns, rows, out):
+    """Add each row, lane by lane, to its vector of out; columns are whole vectors."""
+    (a, a0), step = matrix, lanes(out)
+    for j in range(rows):
+        total = load(out, j * step)
+        for i in range(a0 + j * row, a0 + j * row + columns, step):
+            total = add(total, load(a, i))
+        store(out, j * step, total)
 
 
 @compiled
@@ -183,9 +190,7 @@ def dot_rows(left, right, l_row, r_row, columns, rows, out, first):
     for j in range(rows):
         total = splat(a, 0.0)
         for h in range(0, columns, lanes(a)):
-            total = fma(
-                load(a, a0 + j * l_row + h), load(b, b0 + j * r_row + h), total
-            )
+            total = fma(load(a, a0 + j * l_row + h), load(b, b0 + j * r_row + h), total)
         out[first + j] += lane_sum(total)
 
 

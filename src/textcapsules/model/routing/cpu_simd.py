@@ -29,10 +29,12 @@ __all__ = [
     "minimum",
     "multiply",
     "root",
+    "rows_of",
     "splat",
     "splat_at",
     "store",
     "subtract",
+    "transpose",
     "unless_zero",
 ]
 
@@ -100,17 +102,26 @@ def lanes(typingctx, array):
     return types.intp(array), generate
 
 
+def read(builder, place, kind, array):
+    """Read a vector that is aligned as its numbers are."""
+    place = builder.bitcast(place, kind.as_pointer())
+    return builder.load(place, align=array.dtype.bitwidth // 8)
+
+
+def write(builder, vector, place, array):
+    """Write a vector that is aligned as its numbers are."""
+    place = builder.bitcast(place, vector.type.as_pointer())
+    builder.store(vector, place, align=array.dtype.bitwidth // 8)
+
+
 @intrinsic
 def load(typingctx, array, index):
     """Read a vector from array[index:]."""
     vector = Vector(array.dtype)
 
     def generate(context, builder, signature, arguments):
-        kind = context.get_value_type(vector)
-        place = builder.bitcast(
-            address(context, builder, signature, arguments), kind.as_pointer()
-        )
-        return builder.load(place, align=array.dtype.bitwidth // 8)
+        place = address(context, builder, signature, arguments)
+        return read(builder, place, context.get_value_type(vector), array)
 
     return vector(array, types.intp), generate
 
@@ -120,11 +131,8 @@ def store(typingctx, array, index, vector):
     """Write a vector to array[index:]."""
 
     def generate(context, builder, signature, arguments):
-        kind = context.get_value_type(vector)
-        place = builder.bitcast(
-            address(context, builder, signature, arguments), kind.as_pointer()
-        )
-        builder.store(arguments[2], place, align=array.dtype.bitwidth // 8)
+        place = address(context, builder, signature, arguments)
+        write(builder, arguments[2], place, array)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), generate
@@ -293,6 +301,149 @@ def lane_sum(typingctx, a):
         return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
 
     return a.dtype(a), generate
+
+
+def element(builder, data, at, row, r):
+    """Return the address of data[at + r * row], r being known when compiling."""
+    return builder.gep(data, [builder.add(at, builder.mul(row, row.type(r)))])
+
+
+def rows_of(count):
+    """Return functions on a tuple of `count` vectors, one a row of a matrix.
+
+    load (array, at, row): row r from array[at + r * row:].
+    splats (array, at): array[at + r] in every lane of row r.
+    accumulate (sums, array, at, row, x): add array[at + r * row] times x to row r.
+    save (sums, array, at, row): the reverse of load.
+    """
+
+    @intrinsic
+    def load_rows(typingctx, array, at, row):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            return context.make_tuple(
+                builder,
+                signature.return_type,
+                [
+                    read(builder, place, context.get_value_type(vector), array)
+                    for place in places(context, builder, signature, arguments, 0)
+                ],
+            )
+
+        return types.UniTuple(vector, count)(array, types.intp, types.intp), generate
+
+    @intrinsic
+    def splat_rows(typingctx, array, at):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            one = context.get_constant(types.intp, 1)
+            spots = places(context, builder, signature, [*arguments, one], 0)
+            kind = context.get_value_type(vector)
+            vectors = [repeat(builder, builder.load(place), kind) for place in spots]
+            return context.make_tuple(builder, signature.return_type, vectors)
+
+        return types.UniTuple(vector, count)(array, types.intp), generate
+
+    @intrinsic
+    def accumulate(typingctx, sums, array, at, row, x):
+        def generate(context, builder, signature, arguments):
+            kind = context.get_value_type(x)
+            vectors = [
+                call(
+                    builder,
+                    "fma",
+                    kind,
+                    repeat(builder, builder.load(place), kind),
+                    arguments[4],
+                    builder.extract_value(arguments[0], r),
+                )
+                for r, place in enumerate(
+                    places(context, builder, signature, arguments, 1)
+                )
+            ]
+            return context.make_tuple(builder, signature.return_type, vectors)
+
+        return sums(sums, array, types.intp, types.intp, x), generate
+
+    @intrinsic
+    def accumulate_own(typingctx, sums, array, at, row, others, there, others_row):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            kind, vectors = context.get_value_type(vector), []
+            theirs = places(context, builder, signature, arguments, 4)
+            ours = places(context, builder, signature, arguments, 1)
+            for r, (place, other) in enumerate(zip(ours, theirs, strict=True)):
+                number = repeat(builder, builder.load(place), kind)
+                x = read(builder, other, kind, array)
+                total = builder.extract_value(arguments[0], r)
+                vectors.append(call(builder, "fma", kind, number, x, total))
+            return context.make_tuple(builder, signature.return_type, vectors)
+
+        whole = (types.intp, types.intp)
+        return sums(sums, array, *whole, others, *whole), generate
+
+    @intrinsic
+    def save_rows(typingctx, sums, array, at, row):
+        def generate(context, builder, signature, arguments):
+            for r, place in enumerate(
+                places(context, builder, signature, arguments, 1)
+            ):
+                write(builder, builder.extract_value(arguments[0], r), place, array)
+            return context.get_dummy_value()
+
+        return types.void(sums, array, types.intp, types.intp), generate
+
+    def places(context, builder, signature, arguments, which):
+        """Return the address of each row's number: array, at, row from `which` on."""
+        array = cgutils.create_struct_proxy(signature.args[which])(
+            context, builder, arguments[which]
+        )
+        at, row = arguments[which + 1], arguments[which + 2]
+        return [element(builder, array.data, at, row, r) for r in range(count)]
+
+    return load_rows, splat_rows, accumulate, accumulate_own, save_rows
+
+
+@intrinsic
+def transpose(typingctx, source, at, row, target, there, target_row):
+    """Copy a square of as many rows as lanes, transposed, from source to target."""
+    count = Vector(source.dtype).lanes
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(Vector(source.dtype))
+        data = [
+            cgutils.create_struct_proxy(signature.args[k])(
+                context, builder, arguments[k]
+            ).data
+            for k in (0, 3)
+        ]
+        rows = [
+            read(builder, element(builder, data[0], *arguments[1:3], r), kind, source)
+            for r in range(count)
+        ]
+        order = ir.VectorType(ir.IntType(32), count)
+        # Interleaving row r with row r + n/2 everywhere, log2 n times over, moves every
+        # number to its place.
+        mixed = [i // 2 + count * (i % 2) for i in range(2 * count)]
+        low, high = (
+            ir.Constant(order, mixed[part : part + count]) for part in (0, count)
+        )
+        for _ in range(count.bit_length() - 1):
+            pairs = zip(rows[: count // 2], rows[count // 2 :], strict=True)
+            rows = [
+                builder.shuffle_vector(one, other, half)
+                for one, other in pairs
+                for half in (low, high)
+            ]
+        for r, vector in enumerate(rows):
+            write(builder, vector, element(builder, data[1], *arguments[4:], r), target)
+        return context.get_dummy_value()
+
+    whole = (types.intp, types.intp)
+    return types.void(source, *whole, target, *whole), generate
 
 
 @intrinsic

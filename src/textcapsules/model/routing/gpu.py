@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from torch.autograd.function import once_differentiable
 
 from textcapsules.model.functional import SQUASHES
 from textcapsules.model.routing.reference import Routed, RoutingOptions
+
+if TYPE_CHECKING:
+    from textcapsules.model.routing.gpu_conv import Call
 
 __all__ = ["PRECISIONS", "route_windows_gpu", "supports"]
 
@@ -31,87 +34,6 @@ _LARGEST_POSE = 64
 # after the other: beyond these sizes chunks in parallel are faster.
 _SHORT_WINDOW = 512
 _HELD_TRANSFORM = 16384
-
-
-class Sizes(NamedTuple):
-    """The axes of one call; letters as in `functional`, W windows of K positions."""
-
-    B: int
-    P: int
-    C: int
-    D: int
-    W: int
-    K: int
-    J: int
-    H: int
-
-    @property
-    def windows(self) -> int:
-        """N, windows of the whole batch."""
-        return self.B * self.W
-
-    @property
-    def children(self) -> int:
-        """I, children of one window."""
-        return self.K * self.C
-
-    def tiles(self) -> dict[str, int]:
-        """Return the powers of two that hold J, D and H; a product needs 16 or more."""
-        names = {"BJ": self.J, "BD": self.D, "BH": self.H}
-        return {name: max(16, power_of_two(size)) for name, size in names.items()}
-
-
-class Call(NamedTuple):
-    """What forward and backward launches of one call have in common."""
-
-    capsules: Tensor
-    transform: Tensor
-    bias: Tensor | None
-    mask: Tensor
-    sizes: Sizes
-    options: RoutingOptions
-    precision: str
-
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Return the four tensors; a missing bias is never read."""
-        bias = self.transform if self.bias is None else self.bias
-        return self.capsules, self.transform, bias, self.mask
-
-    def axes(self) -> tuple[int, ...]:
-        """Return P, W, C, I and the mask's strides, as every kernel takes them."""
-        z = self.sizes
-        return z.P, z.W, z.C, z.children, *self.mask.stride()
-
-    def constants(self) -> dict[str, int | bool | str]:
-        """Return what kernels are compiled for."""
-        z, o = self.sizes, self.options
-        return {
-            "J": z.J, "D": z.D, "H": z.H, "R": o.iterations, "LEAKY": o.leaky,
-            "AMENDMENT": o.amendment, "SQUASH": o.squash, "BIAS": self.bias is not None,
-            "PRECISION": self.precision,
-        }  # fmt: skip
-
-
-class Gradients(NamedTuple):
-    """Gradients of the outputs; None where nothing downstream read them."""
-
-    poses: Tensor | None
-    lengths: Tensor | None
-    couplings: Tensor | None
-
-    def pointers(self, other: Tensor) -> tuple[Tensor, ...]:
-        """Return all three, `other` in place of None: it is never read."""
-        return tuple(other if g is None else g.contiguous() for g in self)
-
-    def constants(self) -> dict[str, bool]:
-        """Return which of them are there."""
-        names = ("DPOSE", "DLENGTH", "DCOUPLING")
-        return {name: g is not None for name, g in zip(names, self, strict=True)}
-
-
-def power_of_two(size: int) -> int:
-    """Return the smallest power of two that is not below `size`."""
-    return 1 << max(size - 1, 0).bit_length()
 
 
 def supports(
@@ -173,25 +95,20 @@ def route_windows_gpu(
     if precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         raise ValueError(f"precision must be one of {names}; got {precision!r}.")
-    B, P, C, D = capsules.shape
-    J, _, H = transform.shape
-    sizes = Sizes(B, P, C, D, *mask.shape[1:], J, H)
-    if regime == "auto":
-        tiles = sizes.tiles()
-        held = tiles["BJ"] * tiles["BD"] * tiles["BH"] <= _HELD_TRANSFORM
-        short = sizes.children <= _SHORT_WINDOW
-        regime = "window" if short and held else "chunks"
+    from textcapsules.model.routing.gpu_conv import Call
+
     call = Call(
         capsules.contiguous(),
         transform.contiguous(),
         None if bias is None else bias.contiguous(),
         mask.view(torch.uint8),
-        sizes,
         options,
         precision,
     )
+    if regime == "auto":
+        regime = _pick_regime(call)
     poses, lengths, found = _Route.apply(*call, couplings, regime)
-    lead = (B, sizes.W)
+    lead = mask.shape[:2]
     return Routed(
         poses.unflatten(0, lead),
         lengths.unflatten(0, lead),
@@ -199,127 +116,46 @@ def route_windows_gpu(
     )
 
 
+def _pick_regime(call: Call) -> str:
+    """Return `window` where one program can hold all that a window needs."""
+    tiles = call.tiles()
+    held = tiles["BJ"] * tiles["BD"] * tiles["BH"] <= _HELD_TRANSFORM
+    return "window" if held and call.children <= _SHORT_WINDOW else "chunks"
+
+
 class _Route(torch.autograd.Function):
     """The kernels of one regime, and the reductions after the backward pass."""
 
     @staticmethod
     def forward(ctx, *arguments):
+        from textcapsules.model.routing import gpu_class, gpu_conv
+
         *fields, couplings, regime = arguments
-        call = Call(*fields)
+        call = gpu_conv.Call(*fields)
+        ctx.kernels = gpu_conv if regime == "window" else gpu_class
         save = any(ctx.needs_input_grad)
-        forward = _regime(regime)[0]
-        poses, lengths, found, sums, pulls = forward(call, couplings, save)
+        poses, lengths, found, *saved = ctx.kernels.forward(call, couplings, save)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*call[:4], sums, pulls)
+        ctx.save_for_backward(*call[:4], *saved)
         ctx.rest = call[4:]
-        ctx.regime = regime
         return poses, lengths, found
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *gradients):
-        *tensors, sums, pulls = ctx.saved_tensors
-        call = Call(*tensors, *ctx.rest)
-        missing = (None,) * (len(Call._fields) - 3 + 2)
+    def backward(ctx, *gradients):  # type: ignore[override]
+        from textcapsules.model.routing import gpu_conv
+
+        call = gpu_conv.Call(*ctx.saved_tensors[:4], *ctx.rest)
+        saved = ctx.saved_tensors[4:]
+        found: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        wants = ctx.needs_input_grad[:3]
         if all(g is None for g in gradients):
-            return None, None, None, *missing
-        backward = _regime(ctx.regime)[1]
-        du, right = backward(call, Gradients(*gradients), sums, pulls)
-        wants = ctx.needs_input_grad
-        dcapsules = _fold(call, du) if wants[0] else None
-        dtransform = dbias = None
+            return tuple(found)
+        gradients = gpu_conv.Gradients(*gradients)
+        du, right = ctx.kernels.backward(call, gradients, saved)
+        if wants[0]:
+            found[0] = gpu_conv.fold(call, du)
         if wants[1] or wants[2]:
-            dtransform, dbias = _transform_gradient(call, sums, right)
-        return dcapsules, dtransform, dbias if wants[2] else None, *missing
-
-
-def _regime(name: str):
-    """Return the forward and backward launches of a regime."""
-    if name == "window":
-        return _window_forward, _window_backward
-    from textcapsules.model.routing import gpu_class
-
-    return gpu_class.forward, gpu_class.backward
-
-
-def new_outputs(call: Call, couplings: bool, save: bool) -> tuple[Tensor | None, ...]:
-    """Return memory for poses, lengths, couplings, and the saved states."""
-    z, R = call.sizes, call.options.iterations
-    N = z.windows
-    poses = call.capsules.new_empty(N, z.J, z.H)
-    lengths = call.capsules.new_empty(N, z.J)
-    found = call.capsules.new_empty(N, z.children, z.J) if couplings else None
-    floats = {"dtype": torch.float32, "device": poses.device}
-    state = z.J * (z.D + 1)
-    sums = torch.empty(N, 2 * R - 1, state, **floats) if save else None
-    pulls = torch.empty(N, R - 1, state, **floats) if save else None
-    return poses, lengths, found, sums, pulls
-
-
-def _window_launch(call: Call) -> dict[str, int]:
-    """Return the tile of children and the warps for the kernels of one window."""
-    tile = min(128, max(16, power_of_two(call.sizes.children)))
-    return {"BI": tile, "num_warps": 4, **call.sizes.tiles()}
-
-
-def _window_forward(call: Call, couplings: bool, save: bool):
-    from textcapsules.model.routing.gpu_conv import route_window
-
-    outputs = new_outputs(call, couplings, save)
-    pointers = (outputs[0] if t is None else t for t in outputs)
-    route_window[(call.sizes.windows,)](
-        *call.inputs(), *pointers, *call.axes(), **call.constants(),
-        COUPLINGS=couplings, SAVE=save, **_window_launch(call),
-    )  # fmt: skip
-    return outputs
-
-
-def _window_backward(call: Call, gradients: Gradients, sums: Tensor, pulls: Tensor):
-    from textcapsules.model.routing.gpu_conv import route_window_backward
-
-    z = call.sizes
-    right = torch.empty(*sums.shape[:2], z.J, z.H, device=sums.device)
-    du = torch.empty(z.windows, z.children, z.D, device=sums.device)
-    route_window_backward[(z.windows,)](
-        *call.inputs(), *gradients.pointers(sums), sums, pulls, right, du,
-        *call.axes(), **call.constants(), **gradients.constants(),
-        **_window_launch(call),
-    )  # fmt: skip
-    return du, right
-
-
-def _fold(call: Call, du: Tensor) -> Tensor:
-    """Return the capsules' gradient from that of every window's children."""
-    from textcapsules.model.routing.gpu_conv import fold_windows
-
-    z = call.sizes
-    if z.W == 1:
-        return du.view_as(call.capsules).to(call.capsules.dtype)
-    out = torch.empty_like(call.capsules)
-    size = z.C * z.D
-    block = min(1024, power_of_two(size))
-    grid = (z.B * z.P, -(-size // block))
-    fold_windows[grid](du, out, z.P, z.W, z.K, size, BLOCK=block)
-    return out
-
-
-def _transform_gradient(call: Call, left: Tensor, right: Tensor):
-    """Return dW and dβ: what the iterations of all windows add up to."""
-    from textcapsules.model.routing.gpu_conv import transform_gradient
-
-    z = call.sizes
-    rows = left.shape[0] * left.shape[1]
-    # Enough programs to fill a GPU, each with some tiles of rows to add up.
-    parts = max(1, min(-(-rows // 64), 512 // z.J))
-    each = -(-rows // parts)
-    tiles = call.sizes.tiles()
-    out = torch.empty(parts, z.J * (z.D + 1) * z.H, device=left.device)
-    transform_gradient[(z.J, parts)](
-        left, right, out, rows, each, J=z.J, D=z.D, H=z.H, PRECISION=call.precision,
-        BR=64, BD=tiles["BD"], BH=tiles["BH"],
-    )  # fmt: skip
-    total = (out.sum(0) if parts > 1 else out[0]).to(call.transform.dtype)
-    dtransform, dbias = total.split([z.J * z.D * z.H, z.J * z.H])
-    if call.bias is None:
-        return dtransform.view_as(call.transform), None
-    return dtransform.view_as(call.transform), dbias.view_as(call.bias)
+            found[1:3] = gpu_conv.reduce_transform(call, saved[0], right)
+        kept = (g if want else None for g, want in zip(found[:3], wants, strict=True))
+        return *kept, *found[3:]

@@ -1,9 +1,9 @@
 """Triton kernels that route a short window in one program, and the parts all share.
 
 A program owns one window: its children pass through the registers in tiles of BI, the
-parents' state stays there for all iterations. Logits are never stored. They are sums of
-agreements, so l_ij = u_i · A_j + k_j with A_j = W_j Σ v_j and k_j = β_j · Σ v_j, and one
-iteration is one pass over the children with a (J, D) state:
+parents' state stays there for all iterations. Logits are never stored. They are sums
+of agreements, so l_ij = u_i · A_j + k_j with A_j = W_j Σ v_j and k_j = β_j · Σ v_j, and
+one iteration is one pass over the children with a (J, D) state:
 
     c_ij = â_i softmax_j(l_ij)      s_j = Σ_i c_ij u_i      σ_j = Σ_i c_ij
     v_j  = squash(s_j W_j + σ_j β_j)      A_j += W_j v_j      k_j += β_j · v_j
@@ -18,24 +18,35 @@ capitals that begin with B (BI, BJ, BD, BH) are tiles: powers of two, the rest m
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from textcapsules.model.routing.reference import RoutingOptions
+
+# Inside kernels nothing has the type it seems to have.
+# pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
+triton: Any
+tl: Any
 try:
     import triton
     import triton.language as tl
-except ImportError:  # the package imports without Triton; `gpu.supports` tells why not
-    triton = tl = None  # type: ignore[assignment]
+except ImportError:  # the package imports without Triton; `gpu.supports` says so
+    triton = tl = None
+jit: Any = triton.jit if triton is not None else lambda function: function
 
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
-# pyright: reportCallIssue=false, reportIndexIssue=false, reportOperatorIssue=false
-# pyright: reportAttributeAccessIssue=false, reportReturnType=false
-jit = triton.jit if triton is not None else lambda function: function
+# Children in a tile: 96, the paper's window, is three of them without a rest.
+_TILE = 32
+_WARPS = 2
 
 
 @jit
 def row_norm(x):
     """Return the norm of each row, scaled so that no square leaves float32's range."""
     largest = tl.max(tl.abs(x), 1)
-    scale = tl.where(largest > 0, largest, 1.0)
-    y = x / scale[:, None]
+    scale = tl.where(largest > 1e-36, largest, 1.0)  # smaller ones count as zero
+    y = x * (1 / scale)[:, None]  # one division a row, not one an entry
     return tl.sqrt_rn(tl.sum(y * y, 1)) * scale
 
 
@@ -51,7 +62,8 @@ def rise(x):
 @jit
 def squashed_length(x, SQUASH: tl.constexpr):
     """Return f(x) and f'(x) as `functional.SQUASHES` defines f."""
-    x = tl.minimum(x, 1e9)  # beyond it f is 1, and squares overflow
+    saturated = x > 1e9  # f is 1 there, and squares overflow
+    x = tl.minimum(x, 1e9)
     if SQUASH == "norm":
         f = x / (1 + x)
         slope = 1 / ((1 + x) * (1 + x))
@@ -68,14 +80,14 @@ def squashed_length(x, SQUASH: tl.constexpr):
         f = rise(2 * x)
         f = f / (2 - f)
         slope = 1 - f * f
-    return f, slope
+    return f, tl.where(saturated, 0.0, slope)
 
 
 @jit
 def unit_rows(x):
     """Return x over its norm, zero where that is zero, and the norm."""
     norm = row_norm(x)
-    return x / tl.maximum(norm, 1.1754943508222875e-38)[:, None], norm
+    return x * (1 / tl.maximum(norm, 1e-37))[:, None], norm
 
 
 @jit
@@ -97,7 +109,7 @@ def squash_gradient(t, dv, SQUASH: tl.constexpr):
         unit, norm = unit_rows(t)
         f, slope = squashed_length(norm, SQUASH)
         along = tl.sum(unit * dv, 1)
-        ratio = f / tl.maximum(norm, 1.1754943508222875e-38)
+        ratio = f / tl.maximum(norm, 1e-37)
         dt = ratio[:, None] * (dv - along[:, None] * unit)
         dt += (slope * along)[:, None] * unit
         dt = tl.where((norm > 0)[:, None], dt, 0.0)
@@ -164,9 +176,7 @@ def child_weight(u, seen, AMENDMENT: tl.constexpr):
 
 
 @jit
-def softmax_parents(
-    u, A, k, inside, LEAKY: tl.constexpr, PRECISION: tl.constexpr
-):
+def softmax_parents(u, A, k, inside, LEAKY: tl.constexpr, PRECISION: tl.constexpr):
     """Return softmax_j(u_i · A_j + k_j), (BI, BJ), zero where not `inside`."""
     logits = tl.dot(u, tl.trans(A), input_precision=PRECISION) + k[None, :]
     logits = tl.where(inside[None, :], logits, float("-inf"))
@@ -177,7 +187,7 @@ def softmax_parents(
     total = tl.sum(e, 1)
     if LEAKY:
         total += tl.exp(-top)
-    return e / total[:, None]
+    return e * (1 / total)[:, None]
 
 
 @jit
@@ -267,7 +277,6 @@ def route_window(
     coupling_ptr += n * I * J
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     share = 1.0 / (J + 1 if LEAKY else J)
-    w = load_transform(w_ptr, j, d, h, J, D, H)
     bias = tl.zeros((BJ, BH), tl.float32)
     if BIAS:
         bias = load_poses(bias_ptr, j, h, J, H)
@@ -289,11 +298,12 @@ def route_window(
                 s += tl.dot(tl.trans(c), u, input_precision=PRECISION)
                 if BIAS:
                     sigma += tl.sum(c, 0)
-            if COUPLINGS:
-                if r == R - 1:
-                    if r == 0:
-                        c = (share * weight)[:, None] + tl.zeros((BI, BJ), tl.float32)
-                    store_couplings(coupling_ptr, c, i, j, I, J)
+            if COUPLINGS and r == R - 1:
+                if r == 0:
+                    c = (share * weight)[:, None] + tl.zeros((BI, BJ), tl.float32)
+                store_couplings(coupling_ptr, c, i, j, I, J)
+        # Loaded anew each time: in cache, and no registers held during the passes.
+        w = load_transform(w_ptr, j, d, h, J, D, H)
         t = tl.sum(s[:, :, None] * w, 1)
         if BIAS:
             t += sigma[:, None] * bias
@@ -338,7 +348,6 @@ def route_window_backward(
     du_ptr += n * I * D
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     share = 1.0 / (J + 1 if LEAKY else J)
-    w = load_transform(w_ptr, j, d, h, J, D, H)
     bias = tl.zeros((BJ, BH), tl.float32)
     if BIAS:
         bias = load_poses(bias_ptr, j, h, J, H)
@@ -346,6 +355,7 @@ def route_window_backward(
     dk = tl.zeros((BJ,), tl.float32)
     for r in tl.static_range(R - 1, -1, -1):
         s, sigma = load_state(sum_ptr + r * J * (D + 1), j, d, J, D)
+        w = load_transform(w_ptr, j, d, h, J, D, H)
         t = tl.sum(s[:, :, None] * w, 1)
         if BIAS:
             t += sigma[:, None] * bias
@@ -438,3 +448,157 @@ def transform_gradient(
     place = (j * D + d)[:, None] * H + h[None, :]
     tl.store(out_ptr + place, dw, mask=(d < D)[:, None] & (h < H)[None, :])
     tl.store(out_ptr + J * D * H + j * H + h, dbias, mask=h < H)
+
+
+class Call(NamedTuple):
+    """What the forward and backward launches of one call have in common."""
+
+    capsules: Tensor  # (B, P, C, D)
+    transform: Tensor  # (J, D, H)
+    bias: Tensor | None  # (J, H)
+    mask: Tensor  # (B, W, K)
+    options: RoutingOptions
+    precision: str
+
+    @property
+    def windows(self) -> int:
+        """N, windows of the whole batch."""
+        return self.mask.shape[0] * self.mask.shape[1]
+
+    @property
+    def children(self) -> int:
+        """I, children of one window."""
+        return self.mask.shape[2] * self.capsules.shape[2]
+
+    def tiles(self) -> dict[str, int]:
+        """Return the powers of two that hold J, D and H; a product needs 16 or more."""
+        names = zip(("BJ", "BD", "BH"), self.transform.shape, strict=True)
+        return {name: max(16, power_of_two(size)) for name, size in names}
+
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the four tensors; a missing bias is never read."""
+        bias = self.transform if self.bias is None else self.bias
+        return self.capsules, self.transform, bias, self.mask
+
+    def axes(self) -> tuple[int, ...]:
+        """Return P, W, C, I and the mask's strides, as every pass takes them."""
+        _, P, C, _ = self.capsules.shape
+        return P, self.mask.shape[1], C, self.children, *self.mask.stride()
+
+    def constants(self) -> dict[str, int | bool | str]:
+        """Return what kernels are compiled for."""
+        o = self.options
+        J, D, H = self.transform.shape
+        return {
+            "J": J, "D": D, "H": H, "R": o.iterations, "LEAKY": o.leaky,
+            "AMENDMENT": o.amendment, "SQUASH": o.squash, "BIAS": self.bias is not None,
+            "PRECISION": self.precision,
+        }  # fmt: skip
+
+
+class Gradients(NamedTuple):
+    """Gradients of the outputs; None where nothing downstream read them."""
+
+    poses: Tensor | None
+    lengths: Tensor | None
+    couplings: Tensor | None
+
+    def pointers(self, other: Tensor) -> tuple[Tensor, ...]:
+        """Return all three, `other` in place of None: it is never read."""
+        return tuple(other if g is None else g.contiguous() for g in self)
+
+    def constants(self) -> dict[str, bool]:
+        """Return which of them are there."""
+        names = ("DPOSE", "DLENGTH", "DCOUPLING")
+        return {name: g is not None for name, g in zip(names, self, strict=True)}
+
+
+def power_of_two(size: int) -> int:
+    """Return the smallest power of two that is not below `size`."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def run(kernel, grid: tuple[int, ...], *arguments, num_warps: int = 4, **constants):
+    """Launch a kernel with those of the constants that it takes."""
+    taken = {name: c for name, c in constants.items() if name in kernel.arg_names}
+    kernel[grid](*arguments, **taken, num_warps=num_warps)
+
+
+def new_outputs(call: Call, couplings: bool, save: bool):
+    """Return memory for poses, lengths, couplings and the saved states, or None."""
+    N, R = call.windows, call.options.iterations
+    J, D, H = call.transform.shape
+    like = {"dtype": call.capsules.dtype, "device": call.capsules.device}
+    poses = torch.empty(N, J, H, **like)
+    lengths = torch.empty(N, J, **like)
+    found = torch.empty(N, call.children, J, **like) if couplings else None
+    if not save:
+        return poses, lengths, found, None, None
+    like["dtype"] = torch.float32
+    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **like)
+    pulls = torch.empty(N, R - 1, J * (D + 1), **like)
+    return poses, lengths, found, sums, pulls
+
+
+def launch_constants(call: Call) -> dict:
+    """Return the constants of the two window kernels, tiles included."""
+    tiles = call.tiles()
+    tile = min(_TILE, max(16, power_of_two(call.children)))
+    # So that W, which a program holds for a moment, takes 64 registers of a thread.
+    warps = tiles["BJ"] * tiles["BD"] * tiles["BH"] // (64 * 32)
+    warps = min(8, max(_WARPS, warps))
+    return {**call.constants(), **tiles, "BI": tile, "num_warps": warps}
+
+
+def forward(call: Call, couplings: bool, save: bool):
+    """Return poses, lengths, couplings or None, and what `backward` needs."""
+    outputs = new_outputs(call, couplings, save)
+    pointers = [outputs[0] if t is None else t for t in outputs]
+    run(
+        route_window, (call.windows,), *call.inputs(), *pointers, *call.axes(),
+        **launch_constants(call), COUPLINGS=couplings, SAVE=save,
+    )  # fmt: skip
+    return outputs
+
+
+def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
+    """Return du of every window's children, and the right factors of dW."""
+    sums, pulls = saved
+    J, D, H = call.transform.shape
+    N, slots, _ = sums.shape
+    right = torch.empty(N, slots, J, H, dtype=torch.float32, device=sums.device)
+    du = torch.empty(N, call.children, D, dtype=torch.float32, device=sums.device)
+    run(
+        route_window_backward, (N,), *call.inputs(), *gradients.pointers(sums), sums,
+        pulls, right, du, *call.axes(), **launch_constants(call),
+        **gradients.constants(),
+    )  # fmt: skip
+    return du, right
+
+
+def fold(call: Call, du: Tensor) -> Tensor:
+    """Return the capsules' gradient from that of every window's children."""
+    B, P, C, D = call.capsules.shape
+    _, W, K = call.mask.shape
+    if W == 1:
+        return du.view_as(call.capsules).to(call.capsules.dtype)
+    out = torch.empty_like(call.capsules)
+    block = min(1024, power_of_two(C * D))
+    grid = (B * P, -(-C * D // block))
+    run(fold_windows, grid, du, out, P, W, K, C * D, BLOCK=block)
+    return out
+
+
+def reduce_transform(call: Call, left: Tensor, right: Tensor):
+    """Return dW and dβ: what the iterations of all windows add up to."""
+    J, D, H = call.transform.shape
+    rows = left.shape[0] * left.shape[1]
+    # Enough programs to fill a GPU, each with some tiles of rows to add up.
+    parts = max(1, min(rows // 192, 512 // J))
+    out = torch.empty(parts, J * (D + 1) * H, dtype=torch.float32, device=left.device)
+    constants = {**call.constants(), **call.tiles(), "BR": 64}
+    each = -(-rows // parts)
+    run(transform_gradient, (J, parts), left, right, out, rows, each, **constants)
+    total = out.sum(0) if parts > 1 else out[0]
+    dtransform, dbias = total.to(call.transform.dtype).split([J * D * H, J * H])
+    return dtransform.view(J, D, H), dbias.view(J, H)

@@ -35,7 +35,7 @@ class Routed(NamedTuple):
 
     poses: Tensor  # v, (B, J, H)
     lengths: Tensor  # a, (B, J)
-    couplings: Tensor  # c, (B, I, J)
+    couplings: Tensor | None  # c, (B, I, J); None where a kernel was not asked
 
 
 def form_votes(

@@ -1,0 +1,99 @@
+"""`textcapsules bench`."""
+
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from textcapsules.cli.show import Json, print_json, print_table
+from textcapsules.errors import ConfigError
+
+__all__ = ["bench"]
+
+WHAT = ("routing", "train", "predict")
+
+
+def bench(
+    what: Annotated[str, typer.Argument(help="routing, train or predict.")],
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    votes: Annotated[
+        bool, typer.Option("--votes/--no-votes", help="Time the code with votes too.")
+    ] = True,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Time torch.compile too (routing; slow).")
+    ] = False,
+    case: Annotated[
+        list[str] | None, typer.Option(help="mr, ag or reuters (train); all of them.")
+    ] = None,
+    embeddings: Annotated[
+        str, typer.Option(help="static or non-static (train).")
+    ] = "static",
+    out: Annotated[
+        Path | None, typer.Option(help="A JSON file for the record.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time our ways beside the usual ones, all in one run on random texts.
+
+    textcapsules bench routing
+
+    textcapsules bench train --case mr --out benchmarks/results/train.json
+    """
+    if what not in WHAT:
+        raise ConfigError(f"what must be one of {', '.join(WHAT)}; got {what!r}.")
+    from textcapsules.classifier import pick_device
+    from textcapsules.files import write_json
+
+    chosen = pick_device(device)
+    rows = list(timed_rows(what, chosen, votes, compiled, case, embeddings))
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[row.get(name, "-") for name in names] for row in rows]
+    print_table(f"{what} on {machine(chosen)['device']}", names, cells)
+    record = {"bench": what, **machine(chosen), "rows": rows}
+    if out is not None:
+        write_json(out, record)
+    if json:
+        print_json(record)
+
+
+def timed_rows(
+    what: str,
+    device: Any,
+    votes: bool,
+    compiled: bool,
+    cases: list[str] | None,
+    embeddings: str,
+) -> Iterator[dict[str, Any]]:
+    """Run one benchmark."""
+    from textcapsules import bench as library
+
+    if unknown := set(cases or ()) - set(library.CASES):
+        names = ", ".join(library.CASES)
+        raise ConfigError(f"case must be one of {names}; got {sorted(unknown)[0]!r}.")
+    if what == "routing":
+        return library.bench_routing(device, votes=votes, compiled=compiled)
+    if what == "train":
+        return library.bench_train(
+            device,
+            embeddings=embeddings,
+            votes=votes,
+            cases=tuple(cases or library.CASES),
+        )
+    return library.bench_predict(device)
+
+
+def machine(device: Any) -> dict[str, Any]:
+    """Return what the times were measured on."""
+    import torch
+
+    from textcapsules import __version__
+
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "textcapsules": __version__,
+    }

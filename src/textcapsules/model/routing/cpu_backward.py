@@ -1,0 +1,302 @@
+"""The backward pass of the routing kernels: the passes in reverse, window by window.
+
+The sums of every pass are kept from the forward pass. Poses, A and k follow from them by
+J products of (D, H), which is cheap; the couplings follow from A and k and are formed
+again chunk by chunk, as in the forward pass, so nothing grows with I·J.
+
+With p the softmax, w = â the weights and dc_ij = u_i·ds_j + dσ_j:
+
+    du_i += Σ_j c_ij ds_j + dl_ij A_j      dâ_i += q_i = Σ_j p_ij dc_ij
+    dl_ij = w_i p_ij (dc_ij - q_i)         dA_j += Σ_i dl_ij u_i,  dk_j += Σ_i dl_ij
+"""
+
+from numba import njit
+
+from textcapsules.model.routing.cpu_kernels import (
+    clear,
+    form_logits,
+    highest,
+    meet,
+    pull,
+    push,
+    read_children,
+    segment_bounds,
+    weigh,
+)
+from textcapsules.model.routing.cpu_parts import (
+    add_lengths_back,
+    compiled,
+    fill,
+    product,
+    round_up,
+    squash_rows_back,
+    sum_rows,
+)
+from textcapsules.model.routing.cpu_simd import (
+    add,
+    divide,
+    exp,
+    fetch_add,
+    fma,
+    lane_sum,
+    lanes,
+    load,
+    multiply,
+    splat,
+    splat_at,
+    store,
+    subtract,
+    transpose,
+    unless_zero,
+)
+
+__all__ = ["backward"]
+
+entry_point = njit(nogil=True, error_model="numpy", cache=True)
+
+
+@compiled
+def even_back(sizes, children, first, n, work, d_couplings):
+    """Go back through the first pass, whose couplings depend on the weights alone."""
+    stacked, weights, pad = work.stacked, children.weights, sizes.child_pad
+    columns, d_columns, stride = children.columns, children.d_columns, sizes.stride
+    step = lanes(stacked)
+    share = 1.0 / (sizes.parents + sizes.leaky)
+    shares, gathered = splat(stacked, share), sizes.parents_pad * pad
+    for d in range(0, pad, step):  # Σ_j ds_j, below ds where A was
+        total = splat(stacked, 0.0)
+        for j in range(sizes.parents):
+            total = add(total, load(stacked, j * pad + d))
+        store(stacked, gathered + d, multiply(total, shares))
+    total = 0.0
+    for j in range(sizes.parents):
+        total += work.d_totals[j]
+    for i in range(0, n, step):
+        weight = load(weights, i)
+        along = splat(stacked, total * share)
+        for d in range(sizes.child_size):
+            slope = splat_at(stacked, gathered + d)
+            at = d * stride + first + i
+            along = fma(slope, load(columns, at), along)
+            change = unless_zero(weight, multiply(slope, weight))
+            store(d_columns, at, add(load(d_columns, at), change))
+        along = add(load(children.d_norms, first + i), unless_zero(weight, along))
+        store(children.d_norms, first + i, along)
+    if sizes.has_couplings and sizes.iterations == 1:
+        slopes, at = d_couplings
+        for i in range(n):
+            if weights[i] != 0:
+                for j in range(sizes.parents):
+                    slope = slopes[at + i * sizes.parents + j]
+                    children.d_norms[first + i] += share * slope
+
+
+@compiled
+def couplings_back(sizes, children, child, weight, work, i):
+    """Turn logits and dc of the lanes i into couplings and dl."""
+    logits, d_norms = work.logits, children.d_norms
+    row = sizes.chunk + lanes(logits)
+    below = sizes.parents_pad * row
+    top, total = highest(sizes, logits, i)
+    gathered = splat(logits, 0.0)
+    for at in range(i, i + sizes.parents * row, row):
+        x = exp(subtract(load(logits, at), top))
+        total = add(total, x)
+        gathered = fma(x, load(logits, below + at), gathered)
+        store(logits, at, x)
+    scale = divide(splat(logits, 1.0), total)
+    gathered = multiply(scale, gathered)
+    along = add(load(d_norms, child), unless_zero(weight, gathered))
+    store(d_norms, child, along)
+    scale = multiply(scale, weight)
+    for at in range(i, i + sizes.parents * row, row):
+        c = unless_zero(weight, multiply(scale, load(logits, at)))
+        slope = multiply(c, subtract(load(logits, below + at), gathered))
+        store(logits, at, c)
+        store(logits, below + at, unless_zero(weight, slope))
+
+
+@compiled
+def agreed_back(sizes, children, first, n, parents, work, slot, d_couplings):
+    """Go back through a later pass."""
+    j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, work.logits
+    stacked, lane_sums, step = work.stacked, work.lane_sums, lanes(logits)
+    row, at = sizes.chunk + step, slot * j_pad * d_pad
+    below = j_pad * row
+    for i in range(0, j_pad * d_pad, step):
+        store(stacked, j_pad * d_pad + i, load(parents.pulled, at + i))
+    fill(lane_sums, 0, j_pad * step, 0.0)
+    for begin in range(0, n, sizes.chunk):
+        m, child = min(sizes.chunk, n - begin), first + begin
+        pulled, offsets = (parents.pulled, at), (parents.offsets, slot * sizes.slot)
+        form_logits(sizes, children, child, m, pulled, offsets, (logits, 0))
+        form_logits(
+            sizes, children, child, m, (stacked, 0), (work.d_totals, 0), (logits, below)
+        )
+        if sizes.has_couplings and slot + 1 == sizes.iterations:
+            slopes, c0 = d_couplings
+            for i in range(m):
+                for j in range(sizes.parents):
+                    c = c0 + (begin + i) * sizes.parents + j
+                    logits[below + j * row + i] += slopes[c]
+        for i in range(0, m, step):
+            weight = load(children.weights, begin + i)
+            couplings_back(sizes, children, child + i, weight, work, i)
+        sum_rows((logits, below), row, m, sizes.parents, lane_sums)
+        product(
+            (stacked, 0, 1, d_pad),
+            (logits, 0, row),
+            (children.d_columns, child),
+            sizes.stride,
+            (round_up(sizes.child_size, 4), 2 * j_pad, m),
+            (lane_sums, -1),
+        )
+        product(
+            (logits, below, row, 1),
+            (children.rows, child * d_pad, d_pad),
+            (work.d_pulled, 0),
+            d_pad,
+            (j_pad, m, d_pad),
+            (lane_sums, -1),
+        )
+    for j in range(j_pad):
+        work.d_offsets[j] += lane_sum(load(lane_sums, j * step))
+
+
+@compiled
+def add_outer(sizes, parents, work, slot, out):
+    """Add dW and dβ of a pass: sums ⊗ dt, and dA ⊗ v of the pull after it."""
+    g, g0 = out
+    size, pad, row = sizes.child_size, sizes.child_pad, sizes.parent_pad
+    sums, one = slot * sizes.parents_pad * pad, slot * sizes.slot
+    poses = slot * sizes.parents_pad * row
+    for j in range(sizes.parents):
+        for h in range(0, row, lanes(g)):
+            slope = load(work.d_inputs, j * row + h)
+            pose = load(parents.poses, poses + j * row + h)
+            at = g0 + j * (size + 1) * row + h
+            for d in range(size):
+                total = fma(
+                    splat_at(parents.sums, sums + j * pad + d), slope, load(g, at)
+                )
+                store(g, at, fma(splat_at(work.d_pulled, j * pad + d), pose, total))
+                at += row
+            total = fma(splat_at(parents.totals, one + j), slope, load(g, at))
+            store(g, at, fma(splat_at(work.d_offsets, j), pose, total))
+
+
+@compiled
+def read_slopes(sizes, gradients, parents, work, window):
+    """Set d_inputs to the gradient of the window's poses, that of lengths included."""
+    size, pad = sizes.parent_size, sizes.parent_pad
+    last = sizes.iterations - 1
+    fill(work.d_inputs, 0, sizes.parents_pad * pad, 0.0)
+    for j in range(sizes.parents):
+        for h in range(size):
+            at = (window * sizes.parents + j) * size + h
+            work.d_inputs[j * pad + h] = gradients.poses[at]
+    add_lengths_back(
+        (parents.inputs, last * sizes.parents_pad * pad),
+        pad,
+        sizes.parents,
+        parents.norms,
+        last * sizes.slot,
+        gradients.lengths,
+        window * sizes.parents,
+        (work.d_inputs, 0),
+    )
+
+
+@compiled
+def window_back(sizes, arrays, gradients, children, parents, work, spot):
+    """Go back through all passes of a window."""
+    window, first, n, d_couplings, d_push = spot
+    m, totals = parents.sums.size, sizes.iterations * sizes.slot
+    for i in range(0, m, lanes(parents.sums)):
+        store(parents.sums, i, load(arrays.sums, window * m + i))
+    for i in range(totals):
+        parents.totals[i] = arrays.totals[window * totals + i]
+    for slot in range(sizes.iterations):
+        meet(sizes, arrays, parents, slot)
+    fill(work.d_pulled, 0, work.d_pulled.size, 0.0)
+    fill(work.d_offsets, 0, work.d_offsets.size, 0.0)
+    read_slopes(sizes, gradients, parents, work, window)
+    slopes, pad = (work.d_inputs, 0), sizes.parent_pad
+    for slot in range(sizes.iterations - 1, -1, -1):
+        if slot + 1 < sizes.iterations:
+            push(sizes, arrays, (work.d_pulled, 0), (work.d_offsets, 0), slopes)
+        squash_rows_back(
+            sizes.squash,
+            (parents.inputs, slot * sizes.parents_pad * pad),
+            pad,
+            sizes.parents_pad,
+            parents.norms,
+            parents.lengths,
+            slot * sizes.slot,
+            slopes,
+        )
+        add_outer(sizes, parents, work, slot, d_push)
+        fill(work.d_totals, 0, work.d_totals.size, 0.0)
+        nothing = (parents.pulled, 0)
+        pull(sizes, arrays, slopes, nothing, (work.stacked, 0), (work.d_totals, 0))
+        if slot == 0:
+            even_back(sizes, children, first, n, work, d_couplings)
+        else:
+            agreed_back(sizes, children, first, n, parents, work, slot, d_couplings)
+
+
+@compiled
+def write_children(sizes, children, n, out, at):
+    """Write out the gradient of n children, that of their norms included."""
+    size, pad, stride = sizes.child_size, sizes.child_pad, sizes.stride
+    rows, d_rows, step = children.rows, children.columns, lanes(out)  # done with those
+    for i in range(0, n, step):
+        for d in range(0, pad, step):
+            source = d * stride + i
+            transpose(children.d_columns, source, stride, d_rows, i * pad + d, pad)
+    if sizes.amendment:
+        for i in range(n):
+            if children.norms[i] > 0:
+                norm, slope = splat_at(children.norms, i), splat_at(children.d_norms, i)
+                for d in range(i * pad, (i + 1) * pad, step):
+                    total = fma(slope, divide(load(rows, d), norm), load(d_rows, d))
+                    store(d_rows, d, total)
+    for i in range(n):
+        for d in range(size):
+            out[at + i * size + d] = d_rows[i * pad + d]
+
+
+@entry_point
+def backward(sizes, arrays, gradients, children, parents, work, counter):
+    """Go back through every group that no other thread has taken."""
+    clear(parents)
+    types = sizes.types
+    span = (sizes.per_segment + sizes.window - 1) * types * sizes.child_size
+    share = sizes.parents_pad * (sizes.child_size + 1) * sizes.parent_pad
+    while True:
+        group = fetch_add(counter)
+        if group >= sizes.groups:
+            return
+        begin = group * sizes.segments // sizes.groups
+        for segment in range(begin, (group + 1) * sizes.segments // sizes.groups):
+            text, start, end = segment_bounds(sizes, segment)
+            first = (text * sizes.positions + start) * types * sizes.child_size
+            n = (end - start + sizes.window - 1) * types
+            read_children(sizes, arrays.capsules, first, n, children)
+            fill(children.d_columns, 0, children.d_columns.size, 0.0)
+            fill(children.d_norms, 0, children.d_norms.size, 0.0)
+            for w in range(end - start):
+                window = text * sizes.windows + start + w
+                at = (window * sizes.window, w)
+                low, high = weigh(sizes, arrays.mask, at, children)
+                if low < high:
+                    at = (window * sizes.window + low) * types * sizes.parents
+                    spot = (
+                        window,
+                        (w + low) * types,
+                        (high - low) * types,
+                        (gradients.couplings, at),
+                        (gradients.push, group * share),
+                    )
+                    window_back(sizes, arrays, gradients, children, parents, work, spot)
+            write_children(sizes, children, n, gradients.capsules, segment * span)

@@ -1,0 +1,112 @@
+"""The dispatcher: each branch is shown to be reached, and each fallback to be told."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from textcapsules.model import routing
+from textcapsules.model.routing import (
+    Routed,
+    RoutingOptions,
+    pick_backend,
+    route_windows,
+)
+
+OPTIONS = RoutingOptions()
+
+
+def tensors(*, shared: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+    lead = () if shared else (6,)
+    return torch.ones(2, 4, 3, 4), torch.ones(*lead, 2, 4, 4)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
+    """Stand-ins for the kernels' modules, which note that they were called."""
+    made = {}
+    for name in ("cpu", "gpu"):
+        module = SimpleNamespace(reason=None, calls=[])
+        module.supports = lambda *_, module=module: module.reason
+
+        def run(*inputs, module=module, couplings):
+            module.calls.append(couplings)
+            empty = torch.empty(0)
+            return Routed(empty, empty, None)
+
+        setattr(module, f"route_windows_{name}", run)
+        made[name] = module
+    monkeypatch.setattr(routing, "_kernels", made.__getitem__)
+    routing._say_once.cache_clear()
+    return made
+
+
+def on_gpu(tensor: torch.Tensor) -> SimpleNamespace:
+    """Something that says it lies on a GPU; the choice looks at nothing else."""
+    return SimpleNamespace(is_cuda=True, shape=tensor.shape)
+
+
+def test_auto_takes_the_kernel_of_the_device(kernels) -> None:
+    capsules, transform = tensors()
+    assert pick_backend("auto", capsules, transform) == "cpu"
+    assert pick_backend("auto", on_gpu(capsules), transform) == "gpu"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("shared", "plain"), [(True, "vote-free"), (False, "votes")])
+def test_auto_falls_back_and_says_so_once(kernels, caplog, shared, plain) -> None:
+    kernels["cpu"].reason = "numba is not installed"
+    capsules, transform = tensors(shared=shared)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            assert pick_backend("auto", capsules, transform) == plain
+    told = [r.message for r in caplog.records if "falls back" in r.message]
+    assert told == [
+        f"routing falls back to plain code ({plain}): numba is not installed"
+    ]
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_an_asked_kernel_that_cannot_is_an_error(kernels, name) -> None:
+    kernels[name].reason = "it is Sunday"
+    with pytest.raises(ValueError, match=f"backend '{name}' must be able .*Sunday"):
+        pick_backend(name, *tensors())
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+@pytest.mark.parametrize("couplings", [True, False])
+def test_kernels_are_called_and_told_whether_couplings_are_wanted(
+    kernels, name, couplings
+) -> None:
+    capsules, transform = tensors()
+    mask = torch.ones(2, 3, 2, dtype=torch.bool)
+    route_windows(capsules, transform, None, mask, couplings=couplings, backend=name)
+    assert kernels[name].calls == [couplings]
+
+
+@pytest.mark.parametrize("backend", ["votes", "vote-free"])
+def test_plain_code_is_called_by_name(kernels, monkeypatch, backend) -> None:
+    called = []
+    for name, function in (
+        ("votes", "route_with_votes"),
+        ("vote-free", "route_without_votes"),
+    ):
+        honest = getattr(routing, function)
+
+        def spy(*inputs, name=name, honest=honest):
+            called.append(name)
+            return honest(*inputs)
+
+        monkeypatch.setattr(routing, function, spy)
+    capsules, transform = tensors()
+    mask = torch.ones(2, 3, 2, dtype=torch.bool)
+    route_windows(capsules, transform, None, mask, backend=backend)
+    assert called == [backend]
+    assert not kernels["cpu"].calls
+
+
+def test_real_modules_are_behind_the_names() -> None:
+    for name in ("cpu", "gpu"):
+        module = routing._kernels(name)
+        assert callable(getattr(module, f"route_windows_{name}"))
+        assert module.supports(*tensors(shared=False), None, OPTIONS)  # a reason

@@ -1,0 +1,368 @@
+"""Fused kernels against the reference in float64, outputs and gradients by name.
+
+Without a GPU the kernels run through Triton's interpreter, one program after the other:
+the arithmetic and the addresses are the kernels' own, rounding is NumPy's.
+"""
+
+import importlib
+import importlib.util
+import itertools
+import os
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from textcapsules.model.functional import SQUASHES
+from textcapsules.model.routing import RoutingOptions, gpu, route_windows
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# Two sets of kernels; `tiles` are those for many parents, forced onto few.
+REGIMES = ("window", "chunks", "tiles")
+PAPER = RoutingOptions()
+NAMES = ("poses", "lengths", "couplings", "capsules", "transform", "bias")
+# Added to twice the error of the plain code, as a share of the largest entry. Over 60
+# seeds the median errors of both are equal, 2e-7 for gradients, but in one draw in ten
+# the plain sums are lucky: up to 1.4e-6 is missing. bfloat16: one rounding.
+FLOOR = {torch.float32: 3e-6, torch.bfloat16: 2**-8}
+
+
+def load_kernels() -> Any:
+    """Import the kernels, for the interpreter if there is no GPU."""
+    if DEVICE == "cuda":
+        return importlib.import_module("textcapsules.model.routing.gpu_class")
+    # Triton reads the variable as it decorates, so what was imported without it is
+    # imported again; its compiled part can be loaded only once.
+    for name in list(sys.modules):
+        ours = name.startswith("textcapsules.model.routing.gpu_")
+        if ours or (name.split(".")[0] == "triton" and "triton._C" not in name):
+            del sys.modules[name]
+    os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        kernels = importlib.import_module("textcapsules.model.routing.gpu_class")
+    finally:
+        del os.environ["TRITON_INTERPRET"]
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    patch = interpreter._patch_lang_tensor
+
+    def patch_index(tensor, scope) -> None:
+        # Triton 3.6 calls int() on arrays of one entry, which NumPy 2.4 refuses.
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_index
+    return kernels
+
+
+gpu_class = load_kernels()
+
+
+@pytest.fixture(autouse=True)
+def _interpret(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(autouse=True)
+def _poison_fresh_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill what the kernels allocate with NaN: nothing unwritten may be read."""
+
+    def poisoned(allocate):
+        def fill(*size, **settings):
+            fresh = allocate(*size, **settings)
+            return fresh.fill_(float("nan")) if fresh.is_floating_point() else fresh
+
+        return fill
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+
+
+class Problem(NamedTuple):
+    capsules: Tensor  # (B, P, C, D)
+    transform: Tensor  # (J, D, H)
+    bias: Tensor | None  # (J, H)
+    mask: Tensor  # (B, W, K)
+
+
+def problem(
+    shape=(1, 4, 3, 8), window=3, parents=3, size=8, *, bias=True, scale=0.5, masked=0.3
+) -> Problem:
+    B, P, C, D = shape
+    W = P - window + 1
+    return Problem(
+        scale * torch.randn(B, P, C, D, device=DEVICE),
+        0.5 * torch.randn(parents, D, size, device=DEVICE),
+        0.3 * torch.randn(parents, size, device=DEVICE) if bias else None,
+        torch.rand(B, W, window, device=DEVICE) >= masked,
+    )
+
+
+def leaves(problem: Problem, dtype: torch.dtype) -> list[Tensor]:
+    """Return copies of capsules, transform and bias that take gradients."""
+    floats = (t for t in problem[:3] if t is not None)
+    return [t.detach().to(dtype, copy=True).requires_grad_() for t in floats]
+
+
+def outcome(routing, problem: Problem, options, weights, dtype) -> dict[str, Tensor]:
+    """Return outputs and gradients by name, in float64."""
+    inputs = leaves(problem, dtype)
+    bias = inputs[2] if len(inputs) == 3 else None
+    outputs = list(routing(*inputs[:2], bias, problem.mask, options))
+    loss = sum((o * w.to(dtype)).sum() for o, w in zip(outputs, weights, strict=True))
+    gradients = torch.autograd.grad(loss, inputs)  # type: ignore[arg-type]
+    found = zip(NAMES, (*outputs, *gradients), strict=bias is not None)
+    return {name: t.detach().double() for name, t in found}
+
+
+def fused(regime: str, precision: str = "ieee") -> Any:
+    """Return the kernels of one regime as a function like `route_windows`."""
+
+    def routing(capsules, transform, bias, mask, options):
+        few = gpu_class._FUSED_TRANSFORM
+        gpu_class._FUSED_TRANSFORM = 0 if regime == "tiles" else 2**20
+        name = "window" if regime == "window" else "chunks"
+        settings = {"couplings": True, "precision": precision, "regime": name}
+        try:
+            return gpu.route_windows_gpu(
+                capsules, transform, bias, mask, options, **settings
+            )
+        finally:
+            gpu_class._FUSED_TRANSFORM = few
+
+    return routing
+
+
+def check(
+    problem: Problem,
+    options: RoutingOptions = PAPER,
+    regime: str = "window",
+    *,
+    dtype=torch.float32,
+    precision: str = "ieee",
+    floor: float | None = None,
+) -> None:
+    """Compare with the definition: twice the plain code's error, and a floor."""
+    rounded = problem._replace(
+        capsules=problem.capsules.to(dtype).float(),
+        transform=problem.transform.to(dtype).float(),
+        bias=None if problem.bias is None else problem.bias.to(dtype).float(),
+    )
+    B, W, K = problem.mask.shape
+    J, _, H = problem.transform.shape
+    lead, children = (B, W), K * problem.capsules.shape[2]
+    sizes = ((*lead, J, H), (*lead, J), (*lead, children, J))
+    weights = [torch.randn(size, device=DEVICE).to(dtype) for size in sizes]
+    exact = outcome(route_windows, rounded, options, weights, torch.float64)
+    plain = outcome(route_windows, rounded, options, weights, dtype)
+    found = outcome(fused(regime, precision), rounded, options, weights, dtype)
+    assert found.keys() == exact.keys()
+    for name, truth in exact.items():
+        assert torch.isfinite(found[name]).all(), name
+        allowed = 2 * (plain[name] - truth).abs().max()
+        allowed += (FLOOR[dtype] if floor is None else floor) * truth.abs().max()
+        error = (found[name] - truth).abs().max()
+        assert error <= allowed, f"{name}: {error:.2e} > {allowed:.2e}"
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize(
+    ("shape", "window", "parents", "size"),
+    [
+        ((1, 1, 1, 4), 1, 1, 4),  # one of everything
+        ((2, 4, 3, 16), 2, 2, 16),  # windows that overlap
+        ((1, 7, 5, 8), 3, 7, 4),  # primes
+        ((1, 9, 7, 4), 9, 2, 32),  # 63, 64 and 65 children in the only window
+        ((1, 8, 8, 32), 8, 2, 8),
+        ((2, 13, 5, 8), 13, 17, 8),
+        ((1, 67, 4, 8), 67, 3, 8),  # several tiles of children
+    ],
+)
+def test_kernels_are_as_accurate_as_plain_code(
+    shape, window, parents, size, regime
+) -> None:
+    check(problem(shape, window, parents, size), regime=regime)
+
+
+@pytest.mark.parametrize(
+    ("positions", "parents"), [(2, 63), (2, 64), (2, 65), (33, 131)]
+)
+def test_tiles_of_parents(positions: int, parents: int) -> None:
+    check(problem((1, positions, 2, 4), positions, parents, 4), regime="tiles")
+
+
+OPTIONS = [
+    RoutingOptions(iterations, leaky, amendment, squash)
+    for (leaky, amendment, squash), iterations in zip(
+        itertools.product((True, False), (True, False), (*SQUASHES, "none")),
+        itertools.cycle((2, 1, 3, 4, 2)),
+        strict=False,
+    )
+]
+
+
+# The interpreter is slow: half of the options for each kind of chunks, all for windows.
+@pytest.mark.parametrize(
+    ("options", "regime"),
+    [(options, "window") for options in OPTIONS]
+    + [(options, "chunks") for options in OPTIONS[::2]]
+    + [(options, "tiles") for options in OPTIONS[1::2]],
+    ids=str,
+)
+def test_every_option(options: RoutingOptions, regime: str) -> None:
+    check(problem((1, 2, 3, 4), 2, 3, 4), options, regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("iterations", [1, 8])
+def test_iterations_and_no_bias(iterations: int, regime: str) -> None:
+    options = RoutingOptions(iterations)
+    check(problem((1, 2, 3, 4), 2, 3, 4, bias=False), options, regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_bfloat16(regime: str) -> None:
+    check(problem((1, 3, 3, 8), 2, 3, 8), regime=regime, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize(("precision", "floor"), [("tf32", 1e-2), ("tf32x3", 1e-5)])
+def test_precisions(precision: str, floor: float, regime: str) -> None:
+    # tf32 keeps 10 bits of each factor, three parts of it all but the last few.
+    given = problem((1, 3, 3, 8), 2, 3, 8)
+    check(given, regime=regime, precision=precision, floor=floor)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("scale", [1e12, 1e-12])
+def test_huge_and_tiny_capsules(scale: float, regime: str) -> None:
+    check(problem(scale=scale, bias=False), regime=regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_nobody_voting(regime: str) -> None:
+    check(problem(masked=1.0), regime=regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_zero_capsules(regime: str) -> None:
+    check(problem(scale=0.0), regime=regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_strides(regime: str) -> None:
+    capsules, transform, bias, mask = problem((2, 5, 3, 8), 3, 3, 8)
+    assert bias is not None
+    given = Problem(
+        capsules.transpose(1, 2).contiguous().transpose(1, 2),
+        transform.transpose(1, 2).contiguous().transpose(1, 2),
+        bias.t().contiguous().t(),
+        mask[:, :, :1].expand(-1, -1, 3),
+    )
+    assert not any(t.is_contiguous() for t in given if t is not None)
+    check(given, regime=regime)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_couplings_only_on_request_and_the_same_without_gradients(regime: str) -> None:
+    given = problem()
+    asked = fused(regime)(*given, PAPER)
+    given.capsules.requires_grad_()
+    name = "window" if regime == "window" else "chunks"
+    plain = gpu.route_windows_gpu(*given, couplings=False, regime=name)
+    assert plain.couplings is None
+    assert torch.equal(plain.poses, asked.poses)
+    assert torch.equal(plain.lengths, asked.lengths)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("output", ["poses", "lengths"])
+def test_gradient_of_one_output_alone_and_the_same_bits_again(
+    output: str, regime: str
+) -> None:
+    given = problem((1, 3, 3, 8), 2)
+    found = []
+    for routing, dtype in (
+        (fused(regime), torch.float32),
+        (fused(regime), torch.float32),
+        (route_windows, torch.float64),
+    ):
+        u, W, beta = inputs = leaves(given, dtype)
+        routed = routing(u, W, beta, given.mask, PAPER)
+        loss = getattr(routed, output).square().sum()
+        found.append(torch.autograd.grad(loss, inputs))
+    for name, one, again, truth in zip(NAMES[3:], *found, strict=True):
+        assert torch.equal(one, again), name
+        # Sums of a few dozen terms in float32.
+        assert (one - truth).abs().max() <= 2e-6 * truth.abs().max(), name
+
+
+def test_auto_picks_by_size() -> None:
+    conv = importlib.import_module("textcapsules.model.routing.gpu_conv")
+
+    def picked(children: int, parents: int) -> str:
+        mask = torch.ones(1, 1, children, dtype=torch.bool)
+        capsules, transform = (
+            torch.ones(1, children, 1, 16),
+            torch.ones(parents, 16, 16),
+        )
+        return gpu._pick_regime(
+            conv.Call(capsules, transform, None, mask, PAPER, "ieee")
+        )
+
+    assert picked(96, 16) == "window"
+    assert picked(832, 3) == "chunks"
+    assert picked(96, 1000) == "chunks"
+
+
+def test_a_short_training_follows_the_reference() -> None:
+    given = problem((1, 3, 3, 4), 2, 3, 4)
+    losses = {}
+    for routing in (route_windows, fused("window")):
+        u, W, beta = inputs = leaves(given, torch.float32)
+        optimiser = torch.optim.SGD(inputs, lr=0.5)
+        followed = losses.setdefault(routing, [])
+        for _ in range(5):
+            lengths = routing(u, W, beta, given.mask, PAPER).lengths
+            loss = (lengths - 0.9).square().sum()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            followed.append(loss.item())
+    expected, found = losses.values()
+    assert expected[-1] < expected[0]
+    # Five steps of float32 rounding.
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"transform": torch.ones(9, 3, 8, 8)}, r"not shared.* \(9, 3, 8, 8\)"),
+        ({"capsules": torch.ones(1, 4, 3, 8).double()}, "torch.float64"),
+        ({"transform": torch.ones(3, 8, 65)}, "65 numbers, more than 64"),
+        ({"capsules": torch.ones(0, 4, 3, 8)}, "a tensor is empty"),
+        ({"options": RoutingOptions(squash="cube")}, "squash 'cube' has no kernel"),
+        ({"precision": "fp8"}, "precision must be one of .*; got 'fp8'"),
+    ],
+)
+def test_what_cannot_be_routed_is_named(change: dict, reason: str) -> None:
+    change = {
+        k: v.to(DEVICE) if isinstance(v, Tensor) else v for k, v in change.items()
+    }
+    with pytest.raises(ValueError, match=reason):
+        gpu.route_windows_gpu(
+            **{**problem(bias=False)._asdict(), **change}, couplings=False
+        )
+
+
+def test_support_needs_a_gpu_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    capsules, transform = torch.ones(1, 4, 3, 8), torch.ones(3, 8, 8)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert "not on a CUDA device, but on cpu" in str(gpu.supports(capsules, transform))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert gpu.supports(capsules, transform) == "Triton is not installed"
