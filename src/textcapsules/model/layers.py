@@ -10,8 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from textcapsules.model.functional import squash
-from textcapsules.model.routing import Routed, RoutingOptions, route_windows
+from textcapsules.model.routing import (
+    Routed,
+    RoutingOptions,
+    route_windows,
+    squash_capsules,
+)
 
 __all__ = ["ClassCapsules", "ConvCapsules", "NgramConv", "PrimaryCapsules"]
 
@@ -70,7 +74,7 @@ class PrimaryCapsules(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """M (B, P, F) to capsules (B, P, C, D)."""
         poses = self.linear(features).unflatten(-1, self.shape)  # (B, P, C, D)
-        return squash(poses, self.squash)
+        return squash_capsules(poses, self.squash)
 
 
 class RoutedLayer(nn.Module):

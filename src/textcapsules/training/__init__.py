@@ -1,1 +1,1 @@
-"""Training: `prepare`, `selection`, `checkpoint`, `loop`, `folder`, `run`."""
+"""Training: `prepare`, `selection`, `checkpoint`, `steps`, `loop`, `folder`, `run`."""

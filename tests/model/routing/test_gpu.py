@@ -7,8 +7,7 @@ the arithmetic and the addresses are the kernels' own, rounding is NumPy's.
 import importlib
 import importlib.util
 import itertools
-import os
-import sys
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,49 +15,17 @@ import torch
 from torch import Tensor
 
 from textcapsules.model.functional import SQUASHES
-from textcapsules.model.routing import RoutingOptions, gpu, route_windows
+from textcapsules.model.routing import RoutingOptions, gpu
+from textcapsules.model.routing import route_windows as route_by_any
+from triton_kernels import DEVICE
 
-pytest.importorskip("triton", reason="Triton is not installed")
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# Two sets of kernels; `tiles` are those for many parents, forced onto few.
-REGIMES = ("window", "chunks", "tiles")
 PAPER = RoutingOptions()
+route_windows = partial(route_by_any, backend="vote-free")  # the definition
 NAMES = ("poses", "lengths", "couplings", "capsules", "transform", "bias")
 # Added to twice the error of the plain code, as a share of the largest entry. Over 60
 # seeds the median errors of both are equal, 2e-7 for gradients, but in one draw in ten
 # the plain sums are lucky: up to 1.4e-6 is missing. bfloat16: one rounding.
 FLOOR = {torch.float32: 3e-6, torch.bfloat16: 2**-8}
-
-
-def load_kernels() -> Any:
-    """Import the kernels, for the interpreter if there is no GPU."""
-    if DEVICE == "cuda":
-        return importlib.import_module("textcapsules.model.routing.gpu_class")
-    # Triton reads the variable as it decorates, so what was imported without it is
-    # imported again; its compiled part can be loaded only once.
-    for name in list(sys.modules):
-        ours = name.startswith("textcapsules.model.routing.gpu_")
-        if ours or (name.split(".")[0] == "triton" and "triton._C" not in name):
-            del sys.modules[name]
-    os.environ["TRITON_INTERPRET"] = "1"
-    try:
-        kernels = importlib.import_module("textcapsules.model.routing.gpu_class")
-    finally:
-        del os.environ["TRITON_INTERPRET"]
-    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
-    patch = interpreter._patch_lang_tensor
-
-    def patch_index(tensor, scope) -> None:
-        # Triton 3.6 calls int() on arrays of one entry, which NumPy 2.4 refuses.
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    interpreter._patch_lang_tensor = patch_index
-    return kernels
-
-
-gpu_class = load_kernels()
 
 
 @pytest.fixture(autouse=True)
@@ -121,20 +88,8 @@ def outcome(routing, problem: Problem, options, weights, dtype) -> dict[str, Ten
 
 def fused(regime: str, precision: str = "ieee") -> Any:
     """Return the kernels of one regime as a function like `route_windows`."""
-
-    def routing(capsules, transform, bias, mask, options):
-        few = gpu_class._FUSED_TRANSFORM
-        gpu_class._FUSED_TRANSFORM = 0 if regime == "tiles" else 2**20
-        name = "window" if regime == "window" else "chunks"
-        settings = {"couplings": True, "precision": precision, "regime": name}
-        try:
-            return gpu.route_windows_gpu(
-                capsules, transform, bias, mask, options, **settings
-            )
-        finally:
-            gpu_class._FUSED_TRANSFORM = few
-
-    return routing
+    settings = {"couplings": True, "precision": precision, "regime": regime}
+    return partial(gpu.route_windows_gpu, **settings)
 
 
 def check(
@@ -169,7 +124,7 @@ def check(
         assert error <= allowed, f"{name}: {error:.2e} > {allowed:.2e}"
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 @pytest.mark.parametrize(
     ("shape", "window", "parents", "size"),
     [
@@ -217,19 +172,30 @@ def test_every_option(options: RoutingOptions, regime: str) -> None:
     check(problem((1, 2, 3, 4), 2, 3, 4), options, regime)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 @pytest.mark.parametrize("iterations", [1, 8])
 def test_iterations_and_no_bias(iterations: int, regime: str) -> None:
     options = RoutingOptions(iterations)
     check(problem((1, 2, 3, 4), 2, 3, 4, bias=False), options, regime)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 def test_bfloat16(regime: str) -> None:
     check(problem((1, 3, 3, 8), 2, 3, 8), regime=regime, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+def test_gradients_have_the_type_of_their_inputs() -> None:
+    capsules, transform, bias, mask = problem()
+    assert bias is not None
+    inputs = [capsules.bfloat16(), transform, bias]
+    u, W, beta = (t.requires_grad_() for t in inputs)
+    routed = gpu.route_windows_gpu(u, W, beta, mask, couplings=False)
+    assert routed.poses.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(routed.poses.float().sum(), inputs)
+    assert [g.dtype for g in gradients] == [t.dtype for t in inputs]
+
+
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 @pytest.mark.parametrize(("precision", "floor"), [("tf32", 1e-2), ("tf32x3", 1e-5)])
 def test_precisions(precision: str, floor: float, regime: str) -> None:
     # tf32 keeps 10 bits of each factor, three parts of it all but the last few.
@@ -237,23 +203,23 @@ def test_precisions(precision: str, floor: float, regime: str) -> None:
     check(given, regime=regime, precision=precision, floor=floor)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 @pytest.mark.parametrize("scale", [1e12, 1e-12])
 def test_huge_and_tiny_capsules(scale: float, regime: str) -> None:
     check(problem(scale=scale, bias=False), regime=regime)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 def test_nobody_voting(regime: str) -> None:
     check(problem(masked=1.0), regime=regime)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 def test_zero_capsules(regime: str) -> None:
     check(problem(scale=0.0), regime=regime)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 def test_strides(regime: str) -> None:
     capsules, transform, bias, mask = problem((2, 5, 3, 8), 3, 3, 8)
     assert bias is not None
@@ -267,19 +233,18 @@ def test_strides(regime: str) -> None:
     check(given, regime=regime)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 def test_couplings_only_on_request_and_the_same_without_gradients(regime: str) -> None:
     given = problem()
     asked = fused(regime)(*given, PAPER)
     given.capsules.requires_grad_()
-    name = "window" if regime == "window" else "chunks"
-    plain = gpu.route_windows_gpu(*given, couplings=False, regime=name)
+    plain = gpu.route_windows_gpu(*given, couplings=False, regime=regime)
     assert plain.couplings is None
     assert torch.equal(plain.poses, asked.poses)
     assert torch.equal(plain.lengths, asked.lengths)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", gpu.REGIMES)
 @pytest.mark.parametrize("output", ["poses", "lengths"])
 def test_gradient_of_one_output_alone_and_the_same_bits_again(
     output: str, regime: str
@@ -301,22 +266,24 @@ def test_gradient_of_one_output_alone_and_the_same_bits_again(
         assert (one - truth).abs().max() <= 2e-6 * truth.abs().max(), name
 
 
-def test_auto_picks_by_size() -> None:
-    conv = importlib.import_module("textcapsules.model.routing.gpu_conv")
+@pytest.mark.parametrize(
+    ("window", "parents", "regime"),
+    [(3, 16, "window"), (600, 3, "chunks"), (3, 65, "tiles"), (600, 33, "tiles")],
+)
+def test_auto_picks_by_size(
+    window: int, parents: int, regime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picked = []
 
-    def picked(children: int, parents: int) -> str:
-        mask = torch.ones(1, 1, children, dtype=torch.bool)
-        capsules, transform = (
-            torch.ones(1, children, 1, 16),
-            torch.ones(parents, 16, 16),
-        )
-        return gpu._pick_regime(
-            conv.Call(capsules, transform, None, mask, PAPER, "ieee")
-        )
+    def stop(*arguments):
+        picked.append(arguments[6])
+        raise InterruptedError
 
-    assert picked(96, 16) == "window"
-    assert picked(832, 3) == "chunks"
-    assert picked(96, 1000) == "chunks"
+    monkeypatch.setattr(gpu._Route, "apply", stop)
+    given = problem((1, window, 1, 16), window, parents, 16)
+    with pytest.raises(InterruptedError):
+        gpu.route_windows_gpu(*given, couplings=False)
+    assert picked == [regime]
 
 
 def test_a_short_training_follows_the_reference() -> None:
@@ -348,6 +315,7 @@ def test_a_short_training_follows_the_reference() -> None:
         ({"capsules": torch.ones(0, 4, 3, 8)}, "a tensor is empty"),
         ({"options": RoutingOptions(squash="cube")}, "squash 'cube' has no kernel"),
         ({"precision": "fp8"}, "precision must be one of .*; got 'fp8'"),
+        ({"regime": "warp"}, "regime must be one of .*; got 'warp'"),
     ],
 )
 def test_what_cannot_be_routed_is_named(change: dict, reason: str) -> None:

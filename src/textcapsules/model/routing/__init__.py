@@ -1,16 +1,19 @@
 """Dynamic routing: `route_windows` for the layers of a network, `route` for one set.
 
-`reference` holds the definition; `cpu` and `gpu` are compiled kernels tested against it.
-This is the only dispatch in the package: it checks the shapes once, picks a backend, and
-says in the log when it has to fall back.
+`reference` holds the definition; `cpu` and `gpu` are compiled kernels tested against
+it. This is the only dispatch in the package: it checks the shapes once, picks a
+backend, and says in the log when it has to fall back.
 """
 
+import importlib.util
 import logging
 from functools import lru_cache
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
+from textcapsules.model.functional import SQUASHES, squash
 from textcapsules.model.routing.reference import (
     Routed,
     RoutingOptions,
@@ -25,6 +28,7 @@ __all__ = [
     "pick_backend",
     "route",
     "route_windows",
+    "squash_capsules",
 ]
 
 BACKENDS = ("votes", "vote-free", "cpu", "gpu")
@@ -57,7 +61,7 @@ def route(
     if children.ndim != 3:
         raise ValueError(f"children must be (B, I, D); got {tuple(children.shape)}.")
     if mask is None:
-        mask = children.new_ones(children.shape[:2], dtype=bool)  # type: ignore[arg-type]
+        mask = torch.ones(children.shape[:2], dtype=torch.bool, device=children.device)
     if mask.shape != children.shape[:2]:
         expected = tuple(children.shape[:2])
         raise ValueError(f"mask must be {expected}; got {tuple(mask.shape)}.")
@@ -117,6 +121,22 @@ def route_windows(
     return Routed(*(found.unflatten(0, (B, W)) for found in routed))  # type: ignore[union-attr]
 
 
+def squash_capsules(poses: Tensor, kind: str) -> Tensor:
+    """Squash poses (..., D), in one kernel where they lie on a GPU that has it."""
+    if not (poses.is_cuda and kind in SQUASHES and poses.numel()):
+        return squash(poses, kind)
+    if poses.dtype not in (torch.float32, torch.bfloat16) or not has_triton():
+        return squash(poses, kind)
+    from textcapsules.model.routing.gpu_squash import squash_gpu
+
+    return squash_gpu(poses, kind)
+
+
+def has_triton() -> bool:
+    """Tell whether Triton is installed, as it is with torch for CUDA."""
+    return importlib.util.find_spec("triton") is not None
+
+
 def pick_backend(
     asked: str,
     capsules: Tensor,
@@ -141,8 +161,6 @@ def pick_backend(
         )
     if asked in ("votes", "vote-free"):
         return asked
-    if asked == "auto" and not capsules.is_cuda:
-        return "vote-free" if shared else "votes"
     kernel = asked if asked != "auto" else "gpu" if capsules.is_cuda else "cpu"
     reason = _kernels(kernel).supports(capsules, transform, bias, options)
     if reason is None:

@@ -1,15 +1,17 @@
 """Routing on a CPU by compiled kernels: the same results as `reference`, sooner.
 
 The kernels (`cpu_kernels`, `cpu_backward`) are compiled by numba at their first use and
-kept in the user's cache, so a second process loads them. They run on threads of our
-own, as many as PyTorch uses, without numba's threading layers: those cannot be called
-from two threads at once, or not after a fork.
+kept in the user's cache, so a second process loads them. They run on PyTorch's threads,
+not on numba's threading layers, of which one cannot be called from two threads at once,
+one not after a fork, and all compete with PyTorch's for the cores.
 """
 
+import ctypes
 import functools
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -28,7 +29,9 @@ __all__ = ["route_windows_cpu", "supports"]
 
 SQUASH_CODES = {"none": 0, "norm": 1, "sabour": 2, "released": 3, "exp": 4, "tanh": 5}
 FILES = ("cpu_simd", "cpu_parts", "cpu_kernels", "cpu_backward")
+C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 VECTOR_BYTES = 64
+CHUNK_VECTORS = 8  # as in cpu_parts
 # Shares of the work, whatever the number of threads: so that results do not depend on
 # it. More would balance better and cost one more dW each.
 GROUPS = 16
@@ -43,7 +46,7 @@ def supports(
     options: RoutingOptions = RoutingOptions(),
 ) -> str | None:
     """Return why the kernels cannot route this, or None if they can."""
-    if importlib.util.find_spec("numba") is None:
+    if not has_numba():
         return "numba is not installed"
     if transform.ndim != 3:
         return "the transform is not shared"
@@ -84,19 +87,22 @@ def route_windows_cpu(
     reason = supports(capsules, transform, bias, options)
     if reason:
         raise ValueError(f"the CPU kernels cannot route this: {reason}.")
-    return Routed(*Route.apply(capsules, transform, bias, mask, options, couplings))  # type: ignore[misc]
+    keep = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (capsules, transform, bias)
+    )
+    routed = Route.apply(capsules, transform, bias, mask, options, couplings, keep)
+    return Routed(*routed)  # type: ignore[misc]
 
 
 class Route(torch.autograd.Function):
     """Routing in windows, with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, capsules, transform, bias, mask, options, couplings):
+    def forward(ctx: Any, capsules, transform, bias, mask, options, couplings, keep):
         ctx.set_materialize_grads(False)
-        keep = any(ctx.needs_input_grad[:3])
         capsules = capsules.detach().contiguous()
         mask = mask.bool().contiguous()
-        sizes = measure(capsules, transform, mask, options, couplings, keep)
+        sizes = measure(capsules, transform.shape, mask, options, couplings, keep)
         B, W, K = mask.shape
         J, H = transform.shape[0], transform.shape[2]
         # Zeros, because a window with no unmasked position is left as it is.
@@ -105,12 +111,12 @@ class Route(torch.autograd.Function):
         shape = (B, W, K * sizes.types, J) if couplings else (0,)
         coupled = capsules.new_zeros(shape)
         windows, slots = (B * W, sizes.iterations) if keep else (0, 0)
-        sums = capsules.new_empty(windows, slots, sizes.parents_pad, sizes.child_pad)
+        sums = capsules.new_empty(windows, slots, sizes.slot, sizes.child_pad)
         totals = capsules.new_empty(windows, slots, sizes.slot)
         matrices = both_ways(transform.detach(), bias, sizes)
-        tensors = (capsules, mask, *matrices, poses, lengths, coupled, sums, totals)
-        arrays = kernels().Arrays(*map(flat, tensors))
-        run(kernels().forward, sizes, capsules, arrays)
+        tensors = (capsules, *matrices, poses, lengths, coupled, sums, totals)
+        arrays = kernels().Arrays(*(t.data_ptr() for t in tensors))
+        run(forward_kernel(capsules.dtype), capsules, mask, sizes, arrays)
         ctx.save_for_backward(capsules, mask, *matrices, sums, totals)
         ctx.options, ctx.couplings = options, couplings
         ctx.transform, ctx.has_bias = transform.shape, bias is not None
@@ -118,14 +124,14 @@ class Route(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_poses, d_lengths, d_couplings):
+    def backward(ctx: Any, *slopes: Tensor | None):
+        d_poses, d_lengths, d_couplings = slopes
         capsules, mask, push, pull, sums, totals = ctx.saved_tensors
         J, D, H = ctx.transform
         B, P, C, _ = capsules.shape
         _, W, K = mask.shape
         asked = d_couplings is not None
-        like = capsules.new_empty(0, D, 0).new_empty(J, D, H)
-        sizes = measure(capsules, like, mask, ctx.options, asked, True)
+        sizes = measure(capsules, ctx.transform, mask, ctx.options, asked, True)
         span = sizes.per_segment + K - 1
         d_capsules = capsules.new_empty(B, sizes.per_text, span, C, D)
         d_push = capsules.new_zeros(sizes.groups, *push.shape)
@@ -135,24 +141,22 @@ class Route(torch.autograd.Function):
             capsules.new_zeros(B, W, J)
             if d_lengths is None
             else d_lengths.contiguous(),
-            d_couplings.contiguous() if asked else empty,
+            empty if d_couplings is None else d_couplings.contiguous(),
         )
-        tensors = (capsules, mask, push, pull, empty, empty, empty, sums, totals)
-        arrays = kernels().Arrays(*map(flat, tensors))
-        gradients = kernels().Gradients(*map(flat, (*given, d_capsules, d_push)))
-        run(backward_kernel(), sizes, capsules, arrays, gradients)
+        tensors = (capsules, push, pull, empty, empty, empty, sums, totals)
+        arrays = kernels().Arrays(*(t.data_ptr() for t in tensors))
+        tensors = (*given, d_capsules, d_push)
+        gradients = kernels().Gradients(*(t.data_ptr() for t in tensors))
+        run(backward_kernel(capsules.dtype), capsules, mask, sizes, arrays, gradients)
         d_push = d_push.sum(0)[:J, :, :H]
         d_bias = d_push[:, D] if ctx.has_bias else None
-        return fold(d_capsules, sizes, P), d_push[:, :D], d_bias, None, None, None
-
-
-def flat(tensor: Tensor) -> np.ndarray:
-    """Return a contiguous tensor's memory as a flat array."""
-    return tensor.detach().view(-1).numpy()
+        d_transform = d_push[:, :D]
+        nothing = (None, None, None, None)  # for mask and options
+        return fold(d_capsules, sizes, P), d_transform, d_bias, *nothing
 
 
 def fold(parts: Tensor, sizes: Any, positions: int) -> Tensor:
-    """Add the gradients of segments (B, S, span, C, D), which overlap, to (B, P, C, D)."""
+    """Add overlapping gradients of segments (B, S, span, C, D) up to (B, P, C, D)."""
     B, S, span, C, D = parts.shape
     if S == 1:
         return parts.squeeze(1)
@@ -180,14 +184,14 @@ def both_ways(
 
 def measure(
     capsules: Tensor,
-    transform: Tensor,
+    transform: torch.Size,
     mask: Tensor,
     options: RoutingOptions,
     couplings: bool,
     keep: bool,
 ) -> Any:
     """Return the Sizes of a problem, and how it is cut."""
-    (B, P, C, D), (J, _, H), (_, W, K) = capsules.shape, transform.shape, mask.shape
+    (B, P, C, D), (J, _, H), (_, W, K) = capsules.shape, transform, mask.shape
     lanes = VECTOR_BYTES // capsules.element_size()
 
     def padded(n: int, step: int = lanes) -> int:
@@ -217,7 +221,7 @@ def measure(
         per_text=per_text,
         segments=B * per_text,
         groups=min(GROUPS, B * per_text),
-        chunk=max(lanes, min(8 * lanes, padded(CHUNK_SIZE // J))),
+        chunk=min(CHUNK_VECTORS * lanes, padded(CHUNK_SIZE // J + 1)),
         # An odd number of vectors: rows read together must not share cache places.
         stride=(padded(children) // lanes + 1 | 1) * lanes,
         slot=padded(J),
@@ -226,83 +230,127 @@ def measure(
     )
 
 
-def workspace(sizes: Any, like: Tensor, back: bool) -> tuple[Any, Any, Any]:
-    """Return one thread's Children, Parents and Pass, cut from one piece of memory."""
+def workspace(sizes: Any, like: Tensor, back: bool) -> list[int]:
+    """Return how many numbers each part of Children, Parents and Pass has."""
     slots, lanes = sizes.iterations, VECTOR_BYTES // like.element_size()
-    below = sizes.parents_pad * sizes.child_pad
+    below = sizes.slot * sizes.child_pad
     above = sizes.parents_pad * sizes.parent_pad
     columns = sizes.child_pad * sizes.stride
     one, wide = sizes.slot, int(back)
-    logits = 2 * sizes.parents_pad * (sizes.chunk + lanes)
+    logits = 2 * sizes.parents_pad * (CHUNK_VECTORS + 1) * lanes
     children = (columns, columns, sizes.stride, sizes.stride)
     children += (wide * columns, wide * sizes.stride)
     parents = (below, one, above, one, one, above, below, one)
-    work = (logits, sizes.parents_pad * lanes, below, one, above, 2 * below, one)
-    lengths = [*children, *(slots * n for n in parents), *work]
-    memory = flat(torch.empty(sum(lengths), dtype=like.dtype))
-    ends = np.cumsum(lengths).tolist()
-    parts = [memory[end - n : end] for end, n in zip(ends, lengths, strict=True)]
-    k, first = kernels(), len(children) + len(parents)
-    return (
-        k.Children(*parts[: len(children)]),
-        k.Parents(*parts[len(children) : first]),
-        k.Pass(*parts[first:]),
-    )
+    work = (logits, below, sizes.parents_pad * lanes, below, one, above, 2 * below, one)
+    return [*children, *(slots * n for n in parents), *work]
 
 
-def run(kernel: Any, sizes: Any, like: Tensor, *arrays: Any) -> None:
-    """Run a kernel on as many threads as PyTorch uses; this is one of them."""
-    counter = np.zeros(1, np.int64)
-    n_threads = min(torch.get_num_threads(), sizes.groups)
-    back = len(arrays) > 1
-    calls = [
-        (sizes, *arrays, *workspace(sizes, like, back), counter)
-        for _ in range(max(n_threads, 1))
-    ]
-    others = [pool().submit(kernel, *call) for call in calls[1:]]
-    kernel(*calls[0])
-    for other in others:
-        if not other.cancel():  # one that has not begun finds nothing left to do
+def run(kernel: Any, capsules: Tensor, mask: Tensor, sizes: Any, *tensors: Any) -> None:
+    """Run a kernel on as many threads as PyTorch uses, this among them."""
+    n_threads = max(1, min(torch.get_num_threads(), sizes.groups))
+    lengths = workspace(sizes, capsules, len(tensors) > 1)
+    memory = torch.empty(n_threads, sum(lengths), dtype=capsules.dtype)
+    block = [0, 0, 0]
+    for own in memory:
+        starts = itertools.accumulate(lengths[:-1], initial=0)
+        places = [own.data_ptr() + own.element_size() * start for start in starts]
+        part = [mask.data_ptr(), *sizes, *itertools.chain(*tensors), *places]
+        block += part
+        block[2] = len(part)
+    data = (ctypes.c_int64 * len(block))(*block)
+    parallel = None if forked else team()
+    if n_threads == 1:
+        kernel(data)
+    elif parallel is not None:
+        parallel(kernel, data, n_threads, 0)
+    else:
+        others = [pool().submit(kernel, data) for _ in range(n_threads - 1)]
+        kernel(data)
+        for other in others:
             other.result()
 
 
 @functools.cache
+def team() -> Any:
+    """Return a function that runs another on PyTorch's own threads, or None.
+
+    Threads of ours would wait for a core: those of PyTorch go on spinning on it for
+    milliseconds after each operation (forward pass of the paper's layer on two cores:
+    6.8 ms instead of 3.9). GOMP_parallel is how compiled OpenMP code starts a parallel
+    region; PyTorch's library finds the one it was linked with.
+    """
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        parallel = ctypes.CDLL(str(library)).GOMP_parallel
+    except (OSError, AttributeError):  # another system, or another OpenMP
+        return None
+    parallel.argtypes = (C_FUNCTION, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    parallel.restype = None
+    return parallel
+
+
+@functools.cache
+def has_numba() -> bool:
+    """Return whether numba can be imported, without doing so."""
+    try:
+        return importlib.util.find_spec("numba") is not None
+    except ValueError:  # what a module set to None in sys.modules raises
+        return False
+
+
+@functools.cache
 def pool() -> ThreadPoolExecutor:
-    """Return the threads beside the caller's."""
+    """Return threads of our own, for where PyTorch's cannot be had."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="textcapsules")
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
-    os.register_at_fork(after_in_child=pool.cache_clear)
+def note_fork() -> None:
+    """Remember that this process is a fork: it has none of its parent's threads."""
+    global forked
+    forked = True
+    pool.cache_clear()
 
 
-@functools.cache
+forked = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=note_fork)
+
+
 def kernels() -> ModuleType:
-    """Import the forward kernels, with their machine code cached."""
-    return import_cached("textcapsules.model.routing.cpu_kernels")
+    """Return the module of the forward kernel, imported at the first use."""
+    return importlib.import_module("textcapsules.model.routing.cpu_kernels")
 
 
 @functools.cache
-def backward_kernel() -> Any:
-    """Import the backward kernel, with its machine code cached."""
-    return import_cached("textcapsules.model.routing.cpu_backward").backward
+def forward_kernel(dtype: torch.dtype) -> Any:
+    """Return the forward pass for a type of numbers."""
+    return C_FUNCTION(compile_cached(kernels().forward_kernel, dtype).address)
 
 
-def import_cached(name: str) -> ModuleType:
-    """Import a module whose numba functions are kept in our folder of the cache.
+@functools.cache
+def backward_kernel(dtype: torch.dtype) -> Any:
+    """Return the backward pass for a type of numbers."""
+    module = importlib.import_module("textcapsules.model.routing.cpu_backward")
+    return C_FUNCTION(compile_cached(module.backward_kernel, dtype).address)
+
+
+@functools.cache
+def compile_cached(compiler: Any, dtype: torch.dtype) -> Any:
+    """Compile a kernel, or load its machine code from our folder of the cache.
 
     Numba asks for the folder when it decorates, and looks only at the age of a
     function's own file; ours carries the sum of all files that are compiled together.
-    NUMBA_CACHE_DIR, where set, stays in force.
     """
-    from numba import config
+    from numba import config, types
 
-    before = config.CACHE_DIR
+    number = types.float32 if dtype == torch.float32 else types.float64
+    settings: Any = config
+    before = settings.CACHE_DIR
     try:
-        config.CACHE_DIR = before or str(code_folder())
-        return importlib.import_module(name)
+        settings.CACHE_DIR = str(code_folder())
+        return compiler(number)
     finally:
-        config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 @functools.cache
@@ -311,12 +359,19 @@ def code_folder() -> Path:
     digest = hashlib.sha256()
     for name in FILES:
         digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    base = os.environ.get("XDG_CACHE_HOME")
-    cache = (Path(base) if base else Path.home() / ".cache") / "textcapsules"
-    folder = cache / "kernels" / digest.hexdigest()[:16]
+    folder = cache_folder() / digest.hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:  # no home, or one that is read-only
         return Path(tempfile.mkdtemp(prefix="textcapsules-kernels-"))
+
+
+def cache_folder() -> Path:
+    """Return where machine code is kept, for all versions of the kernels."""
+    named, base = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    if named:
+        return Path(named) / "textcapsules"
+    # The same place as data.read.cache_folder, which the model must not import.
+    return (Path(base) if base else Path.home() / ".cache") / "textcapsules" / "kernels"

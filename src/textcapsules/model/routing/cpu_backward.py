@@ -1,8 +1,8 @@
 """The backward pass of the routing kernels: the passes in reverse, window by window.
 
-The sums of every pass are kept from the forward pass. Poses, A and k follow from them by
-J products of (D, H), which is cheap; the couplings follow from A and k and are formed
-again chunk by chunk, as in the forward pass, so nothing grows with I·J.
+The sums of every pass are kept from the forward pass. Poses, A and k follow from them
+by J products of (D, H), which is cheap; the couplings follow from A and k and are
+formed again chunk by chunk, as in the forward pass, so nothing grows with I·J.
 
 With p the softmax, w = â the weights and dc_ij = u_i·ds_j + dσ_j:
 
@@ -10,9 +10,23 @@ With p the softmax, w = â the weights and dc_ij = u_i·ds_j + dσ_j:
     dl_ij = w_i p_ij (dc_ij - q_i)         dA_j += Σ_i dl_ij u_i,  dk_j += Σ_i dl_ij
 """
 
-from numba import njit
+from typing import Any
+
+from numba import types
 
 from textcapsules.model.routing.cpu_kernels import (
+    BLOCK_HEAD,
+    N_ARRAYS,
+    N_CHILDREN,
+    N_PARENTS,
+    N_SIZES,
+    Arrays,
+    Children,
+    Gradients,
+    Parents,
+    Pass,
+    Sizes,
+    c_function,
     clear,
     form_logits,
     highest,
@@ -25,9 +39,12 @@ from textcapsules.model.routing.cpu_kernels import (
 )
 from textcapsules.model.routing.cpu_parts import (
     add_lengths_back,
+    add_logits_product,
+    add_product,
     compiled,
     fill,
-    product,
+    logits_row,
+    merged,
     round_up,
     squash_rows_back,
     sum_rows,
@@ -42,20 +59,23 @@ from textcapsules.model.routing.cpu_simd import (
     lanes,
     load,
     multiply,
+    pointer,
+    pointers,
     splat,
     splat_at,
     store,
     subtract,
     transpose,
     unless_zero,
+    unpack,
 )
 
-__all__ = ["backward"]
+__all__ = ["backward_kernel"]
 
-entry_point = njit(nogil=True, error_model="numpy", cache=True)
+N_GRADIENTS = len(Gradients._fields)
 
 
-@compiled
+@merged
 def even_back(sizes, children, first, n, work, d_couplings):
     """Go back through the first pass, whose couplings depend on the weights alone."""
     stacked, weights, pad = work.stacked, children.weights, sizes.child_pad
@@ -91,11 +111,11 @@ def even_back(sizes, children, first, n, work, d_couplings):
                     children.d_norms[first + i] += share * slope
 
 
-@compiled
+@merged
 def couplings_back(sizes, children, child, weight, work, i):
     """Turn logits and dc of the lanes i into couplings and dl."""
     logits, d_norms = work.logits, children.d_norms
-    row = sizes.chunk + lanes(logits)
+    row = logits_row(lanes(logits))
     below = sizes.parents_pad * row
     top, total = highest(sizes, logits, i)
     gathered = splat(logits, 0.0)
@@ -116,12 +136,12 @@ def couplings_back(sizes, children, child, weight, work, i):
         store(logits, below + at, unless_zero(weight, slope))
 
 
-@compiled
+@merged
 def agreed_back(sizes, children, first, n, parents, work, slot, d_couplings):
     """Go back through a later pass."""
     j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, work.logits
     stacked, lane_sums, step = work.stacked, work.lane_sums, lanes(logits)
-    row, at = sizes.chunk + step, slot * j_pad * d_pad
+    row, at = logits_row(step), slot * sizes.slot * d_pad
     below = j_pad * row
     for i in range(0, j_pad * d_pad, step):
         store(stacked, j_pad * d_pad + i, load(parents.pulled, at + i))
@@ -129,9 +149,16 @@ def agreed_back(sizes, children, first, n, parents, work, slot, d_couplings):
     for begin in range(0, n, sizes.chunk):
         m, child = min(sizes.chunk, n - begin), first + begin
         pulled, offsets = (parents.pulled, at), (parents.offsets, slot * sizes.slot)
-        form_logits(sizes, children, child, m, pulled, offsets, (logits, 0))
+        form_logits(sizes, children, child, m, work, pulled, offsets, (logits, 0))
         form_logits(
-            sizes, children, child, m, (stacked, 0), (work.d_totals, 0), (logits, below)
+            sizes,
+            children,
+            child,
+            m,
+            work,
+            (stacked, 0),
+            (work.d_totals, 0),
+            (logits, below),
         )
         if sizes.has_couplings and slot + 1 == sizes.iterations:
             slopes, c0 = d_couplings
@@ -143,21 +170,19 @@ def agreed_back(sizes, children, first, n, parents, work, slot, d_couplings):
             weight = load(children.weights, begin + i)
             couplings_back(sizes, children, child + i, weight, work, i)
         sum_rows((logits, below), row, m, sizes.parents, lane_sums)
-        product(
-            (stacked, 0, 1, d_pad),
+        add_product(
+            (stacked, 0, d_pad),
             (logits, 0, row),
-            (children.d_columns, child),
-            sizes.stride,
+            (children.d_columns, child, sizes.stride),
+            (lane_sums, 0),
             (round_up(sizes.child_size, 4), 2 * j_pad, m),
-            (lane_sums, -1),
         )
-        product(
-            (logits, below, row, 1),
+        add_logits_product(
+            (logits, below, 1),
             (children.rows, child * d_pad, d_pad),
-            (work.d_pulled, 0),
-            d_pad,
+            (work.d_pulled, 0, d_pad),
+            (lane_sums, 0),
             (j_pad, m, d_pad),
-            (lane_sums, -1),
         )
     for j in range(j_pad):
         work.d_offsets[j] += lane_sum(load(lane_sums, j * step))
@@ -168,7 +193,7 @@ def add_outer(sizes, parents, work, slot, out):
     """Add dW and dβ of a pass: sums ⊗ dt, and dA ⊗ v of the pull after it."""
     g, g0 = out
     size, pad, row = sizes.child_size, sizes.child_pad, sizes.parent_pad
-    sums, one = slot * sizes.parents_pad * pad, slot * sizes.slot
+    sums, one = slot * sizes.slot * pad, slot * sizes.slot
     poses = slot * sizes.parents_pad * row
     for j in range(sizes.parents):
         for h in range(0, row, lanes(g)):
@@ -207,19 +232,20 @@ def read_slopes(sizes, gradients, parents, work, window):
     )
 
 
-@compiled
+@merged
 def window_back(sizes, arrays, gradients, children, parents, work, spot):
     """Go back through all passes of a window."""
     window, first, n, d_couplings, d_push = spot
-    m, totals = parents.sums.size, sizes.iterations * sizes.slot
+    totals = sizes.iterations * sizes.slot
+    m = totals * sizes.child_pad
     for i in range(0, m, lanes(parents.sums)):
         store(parents.sums, i, load(arrays.sums, window * m + i))
     for i in range(totals):
         parents.totals[i] = arrays.totals[window * totals + i]
     for slot in range(sizes.iterations):
         meet(sizes, arrays, parents, slot)
-    fill(work.d_pulled, 0, work.d_pulled.size, 0.0)
-    fill(work.d_offsets, 0, work.d_offsets.size, 0.0)
+    fill(work.d_pulled, 0, sizes.slot * sizes.child_pad, 0.0)
+    fill(work.d_offsets, 0, sizes.slot, 0.0)
     read_slopes(sizes, gradients, parents, work, window)
     slopes, pad = (work.d_inputs, 0), sizes.parent_pad
     for slot in range(sizes.iterations - 1, -1, -1):
@@ -236,7 +262,7 @@ def window_back(sizes, arrays, gradients, children, parents, work, spot):
             slopes,
         )
         add_outer(sizes, parents, work, slot, d_push)
-        fill(work.d_totals, 0, work.d_totals.size, 0.0)
+        fill(work.d_totals, 0, sizes.slot, 0.0)
         nothing = (parents.pulled, 0)
         pull(sizes, arrays, slopes, nothing, (work.stacked, 0), (work.d_totals, 0))
         if slot == 0:
@@ -266,15 +292,15 @@ def write_children(sizes, children, n, out, at):
             out[at + i * size + d] = d_rows[i * pad + d]
 
 
-@entry_point
-def backward(sizes, arrays, gradients, children, parents, work, counter):
+@merged
+def groups_back(sizes, mask, arrays, gradients, children, parents, work, counter):
     """Go back through every group that no other thread has taken."""
-    clear(parents)
+    clear(sizes, parents)
     types = sizes.types
     span = (sizes.per_segment + sizes.window - 1) * types * sizes.child_size
     share = sizes.parents_pad * (sizes.child_size + 1) * sizes.parent_pad
     while True:
-        group = fetch_add(counter)
+        group = fetch_add(counter, 0)
         if group >= sizes.groups:
             return
         begin = group * sizes.segments // sizes.groups
@@ -283,12 +309,12 @@ def backward(sizes, arrays, gradients, children, parents, work, counter):
             first = (text * sizes.positions + start) * types * sizes.child_size
             n = (end - start + sizes.window - 1) * types
             read_children(sizes, arrays.capsules, first, n, children)
-            fill(children.d_columns, 0, children.d_columns.size, 0.0)
-            fill(children.d_norms, 0, children.d_norms.size, 0.0)
+            fill(children.d_columns, 0, sizes.child_pad * sizes.stride, 0.0)
+            fill(children.d_norms, 0, sizes.stride, 0.0)
             for w in range(end - start):
                 window = text * sizes.windows + start + w
                 at = (window * sizes.window, w)
-                low, high = weigh(sizes, arrays.mask, at, children)
+                low, high = weigh(sizes, mask, at, children)
                 if low < high:
                     at = (window * sizes.window + low) * types * sizes.parents
                     spot = (
@@ -300,3 +326,26 @@ def backward(sizes, arrays, gradients, children, parents, work, counter):
                     )
                     window_back(sizes, arrays, gradients, children, parents, work, spot)
             write_children(sizes, children, n, gradients.capsules, segment * span)
+
+
+def backward_kernel(number: types.Float) -> Any:
+    """Compile the backward pass for a type of numbers, as a C function of a Block."""
+    zero, byte = number(0), types.uint8(0)  # type: ignore[operator]
+
+    @c_function
+    def backward(data):
+        block = pointer(data, types.int64(0))
+        at = BLOCK_HEAD + fetch_add(block, 1) * block[2]
+        sizes = unpack(Sizes, block, at + 1)
+        at += 1 + N_SIZES
+        mask = pointer(block[at - 1 - N_SIZES], byte)
+        arrays = pointers(unpack(Arrays, block, at), zero)
+        at += N_ARRAYS
+        gradients = pointers(unpack(Gradients, block, at), zero)
+        at += N_GRADIENTS
+        children = pointers(unpack(Children, block, at), zero)
+        parents = pointers(unpack(Parents, block, at + N_CHILDREN), zero)
+        work = pointers(unpack(Pass, block, at + N_CHILDREN + N_PARENTS), zero)
+        groups_back(sizes, mask, arrays, gradients, children, parents, work, block)
+
+    return backward

@@ -1,9 +1,9 @@
 """The compiled loops of routing on a CPU: forward and backward of one segment.
 
 Logits accumulate, so no pass needs those of the pass before: with A_j = Σ W_j v_j and
-k_j = Σ β_j·v_j over the passes so far, l_ij = u_i·A_j + k_j. A pass is then two products
-of small matrices, (J, D)(D, I) for the logits and (J, I)(I, D) for the sums, with a
-softmax between them, over a chunk of children that stays in the first-level cache.
+k_j = Σ β_j·v_j over the passes so far, l_ij = u_i·A_j + k_j. A pass is then two
+products of small matrices, (J, D)(D, I) for the logits and (J, I)(I, D) for the sums,
+with a softmax between them, over a chunk of children that stays in the nearest cache.
 Lanes of a vector are children wherever a softmax is near, so no parent count is awkward
 and nothing is summed across lanes; the children are therefore held twice, as rows
 (I, D) and as columns (D, I).
@@ -13,19 +13,21 @@ groups from a counter; each group adds up its own share of dW, and the shares ar
 in the order of the groups, so the result does not depend on who did what.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-from numba import njit
+from numba import cfunc, types
 
 from textcapsules.model.routing.cpu_parts import (
+    add_logits_product,
     compiled,
     dot_rows,
     each_times,
     fill,
+    logits_row,
+    merged,
     norm_rows,
-    product,
     round_up,
+    set_product,
     squash_lengths,
     squash_rows,
     sum_rows,
@@ -41,17 +43,32 @@ from textcapsules.model.routing.cpu_simd import (
     load,
     maximum,
     multiply,
+    pointer,
+    pointers,
     splat,
     splat_at,
     store,
     subtract,
     transpose,
     unless_zero,
+    unpack,
 )
 
-__all__ = ["Arrays", "Gradients", "Sizes", "backward", "forward"]
+__all__ = [
+    "Arrays",
+    "Children",
+    "Gradients",
+    "Parents",
+    "Pass",
+    "Sizes",
+    "forward_kernel",
+]
 
-entry_point = njit(nogil=True, error_model="numpy", cache=True)
+# A Block is what a kernel is called with, int64 all: the next group, the next thread,
+# the length of a thread's part, and for each thread its part: where the mask is, Sizes,
+# Arrays, in the backward pass Gradients, and its own Children, Parents and Pass.
+BLOCK_HEAD = 3
+c_function = cfunc(types.void(types.voidptr), error_model="numpy", cache=True)
 
 
 class Sizes(NamedTuple):
@@ -77,69 +94,73 @@ class Sizes(NamedTuple):
     groups: int
     chunk: int  # children whose logits are held at once
     stride: int  # of a row of columns
-    slot: int  # of numbers that there is one of for a parent
+    slot: int  # J padded to whole vectors
     keeps_sums: int
     has_couplings: int
 
 
 class Arrays(NamedTuple):
-    """The tensors of a forward pass, flat."""
+    """Where the tensors of a forward pass are; in the kernels, pointers to them."""
 
-    capsules: np.ndarray  # (B, P, C, D)
-    mask: np.ndarray  # (B, W, K) of uint8
-    push: np.ndarray  # W and below it β, (J_pad, D + 1, H_pad)
-    pull: np.ndarray  # W transposed, (J_pad, H, D_pad)
-    poses: np.ndarray  # (B, W, J, H)
-    lengths: np.ndarray  # (B, W, J)
-    couplings: np.ndarray  # (B, W, K·C, J) or empty
-    sums: np.ndarray  # Σ_i c_ij u_i of every pass, (B, W, R, J_pad, D_pad), or empty
-    totals: np.ndarray  # Σ_i c_ij, (B, W, R, J_pad), or empty
+    capsules: int  # (B, P, C, D)
+    push: int  # W and below it β, (J_pad, D + 1, H_pad)
+    pull: int  # W transposed, (J_pad, H, D_pad)
+    poses: int  # (B, W, J, H)
+    lengths: int  # (B, W, J)
+    couplings: int  # (B, W, K·C, J) or empty
+    sums: int  # Σ_i c_ij u_i of every pass, (B, W, R, slot, D_pad), or empty
+    totals: int  # Σ_i c_ij, (B, W, R, slot), or empty
 
 
 class Gradients(NamedTuple):
     """The further tensors of a backward pass; those of poses etc. are given."""
 
-    poses: np.ndarray
-    lengths: np.ndarray
-    couplings: np.ndarray  # or empty
-    capsules: np.ndarray  # (segments, positions of a segment, C, D)
-    push: np.ndarray  # (groups, J_pad, D + 1, H_pad)
+    poses: int
+    lengths: int
+    couplings: int  # or empty
+    capsules: int  # (segments, positions of a segment, C, D)
+    push: int  # (groups, J_pad, D + 1, H_pad)
 
 
 class Children(NamedTuple):
     """The capsules of a segment, and of its present window their weights."""
 
-    rows: np.ndarray  # (I, D_pad)
-    columns: np.ndarray  # (D_pad, stride)
-    norms: np.ndarray  # |u|
-    weights: np.ndarray  # â, 0 where masked and in the lanes past the window
-    d_columns: np.ndarray
-    d_norms: np.ndarray
+    rows: int  # (I, D_pad)
+    columns: int  # (D_pad, stride)
+    norms: int  # |u|
+    weights: int  # â, 0 where masked and in the lanes past the window
+    d_columns: int
+    d_norms: int
 
 
 class Parents(NamedTuple):
     """The parents of a window, with a slot for every pass."""
 
-    sums: np.ndarray  # (J_pad, D_pad)
-    totals: np.ndarray  # (J_pad,)
-    inputs: np.ndarray  # t, before the squash, (J_pad, H_pad)
-    norms: np.ndarray  # |t|, (J_pad,)
-    lengths: np.ndarray  # |v|
-    poses: np.ndarray  # v, (J_pad, H_pad)
-    pulled: np.ndarray  # A that the pass used, (J_pad, D_pad); of the first, zeros
-    offsets: np.ndarray  # k, (J_pad,)
+    sums: int  # (J_pad, D_pad)
+    totals: int  # (J_pad,)
+    inputs: int  # t, before the squash, (J_pad, H_pad)
+    norms: int  # |t|, (J_pad,)
+    lengths: int  # |v|
+    poses: int  # v, (J_pad, H_pad)
+    pulled: int  # A that the pass used, (J_pad, D_pad); of the first, zeros
+    offsets: int  # k, (J_pad,)
 
 
 class Pass(NamedTuple):
     """What a pass works in."""
 
-    logits: np.ndarray  # then couplings, (2 J_pad, chunk + lanes)
-    lane_sums: np.ndarray  # (J_pad, lanes)
-    d_pulled: np.ndarray  # (J_pad, D_pad)
-    d_offsets: np.ndarray
-    d_inputs: np.ndarray  # (J_pad, H_pad)
-    stacked: np.ndarray  # gradient of the sums and below it A, (2 J_pad, D_pad)
-    d_totals: np.ndarray
+    logits: int  # then couplings, (2 J_pad, logits_row)
+    turned: int  # A transposed, (D_pad, slot)
+    lane_sums: int  # (J_pad, lanes)
+    d_pulled: int  # (J_pad, D_pad)
+    d_offsets: int
+    d_inputs: int  # (J_pad, H_pad)
+    stacked: int  # gradient of the sums, J_pad rows below it A, (2 slot, D_pad)
+    d_totals: int
+
+
+N_SIZES, N_ARRAYS = len(Sizes._fields), len(Arrays._fields)
+N_CHILDREN, N_PARENTS = len(Children._fields), len(Parents._fields)
 
 
 @compiled
@@ -200,37 +221,43 @@ def even_pass(sizes, children, first, n, parents):
     total = splat(sums, 0.0)
     for i in range(0, n, lanes(weights)):
         total = add(total, load(weights, i))
-    part = lane_sum(multiply(total, share))
+    whole = lane_sum(multiply(total, share))
     for j in range(sizes.parents):
-        parents.totals[j] = part
+        parents.totals[j] = whole
     for d in range(0, pad, lanes(sums)):
         total = splat(sums, 0.0)
-        for i in range(n):
-            row = load(rows, (first + i) * pad + d)
-            total = fma(splat_at(weights, i), row, total)
+        for begin in range(0, n, sizes.chunk):  # short sums of short sums
+            part = splat(sums, 0.0)
+            for i in range(begin, min(begin + sizes.chunk, n)):
+                row = load(rows, (first + i) * pad + d)
+                part = fma(splat_at(weights, i), row, part)
+            total = add(total, part)
         total = multiply(total, share)
         for j in range(sizes.parents):
             store(sums, j * pad + d, total)
 
 
 @compiled
-def form_logits(sizes, children, first, n, matrix, start, out):
-    """Set out (J_pad, n) to the children times a matrix, from `start` of each parent."""
-    (a, a0), (x, _) = matrix, out
-    product(
-        (a, a0, sizes.child_pad, 1),
+def form_logits(sizes, children, first, n, work, matrix, start, out):
+    """Set out (J_pad, n) to children times a matrix, plus `start` of each parent."""
+    (a, a0), (x, x0), (turned, slot) = matrix, out, (work.turned, sizes.slot)
+    for d in range(0, sizes.child_pad, lanes(x)):
+        for j in range(0, slot, lanes(x)):
+            source = a0 + j * sizes.child_pad + d
+            transpose(a, source, sizes.child_pad, turned, d * slot + j, slot)
+    set_product(
+        (turned, 0, slot),
         (children.columns, first, sizes.stride),
-        out,
-        sizes.chunk + lanes(x),
-        (sizes.parents_pad, sizes.child_size, n),
+        (x, x0, logits_row(lanes(x))),
         start,
+        (sizes.parents_pad, sizes.child_size, n),
     )
 
 
 @compiled
 def highest(sizes, logits, i):
-    """Return the largest logit of lanes i, and the leak's share of the softmax's sum."""
-    row, zero = sizes.chunk + lanes(logits), splat(logits, 0.0)
+    """Return the largest logit of lanes i, and the leak's part of the softmax's sum."""
+    row, zero = logits_row(lanes(logits)), splat(logits, 0.0)
     top = zero if sizes.leaky else load(logits, i)
     for at in range(i, i + sizes.parents * row, row):
         top = maximum(load(logits, at), top)
@@ -240,7 +267,7 @@ def highest(sizes, logits, i):
 @compiled
 def couple(sizes, logits, weight, i):
     """Turn lanes i of the logits into couplings."""
-    row = sizes.chunk + lanes(logits)
+    row = logits_row(lanes(logits))
     top, total = highest(sizes, logits, i)
     for at in range(i, i + sizes.parents * row, row):
         x = exp(subtract(load(logits, at), top))
@@ -252,7 +279,7 @@ def couple(sizes, logits, weight, i):
         store(logits, at, unless_zero(weight, c))
 
 
-@compiled
+@merged
 def agreed_pass(sizes, children, first, n, parents, work, slot, out):
     """Sum the children with the couplings that the pulled parents of a slot give.
 
@@ -260,7 +287,7 @@ def agreed_pass(sizes, children, first, n, parents, work, slot, out):
     """
     j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, work.logits
     step = lanes(logits)
-    row, at = sizes.chunk + step, slot * j_pad * d_pad
+    row, at = logits_row(step), slot * sizes.slot * d_pad
     sums, lane_sums, weights = parents.sums, work.lane_sums, children.weights
     fill(sums, at, j_pad * d_pad, 0.0)
     fill(lane_sums, 0, j_pad * step, 0.0)
@@ -271,6 +298,7 @@ def agreed_pass(sizes, children, first, n, parents, work, slot, out):
             children,
             first + begin,
             m,
+            work,
             (parents.pulled, at),
             (parents.offsets, slot * sizes.slot),
             (logits, 0),
@@ -278,13 +306,12 @@ def agreed_pass(sizes, children, first, n, parents, work, slot, out):
         for i in range(0, m, step):
             couple(sizes, logits, load(weights, begin + i), i)
         sum_rows((logits, 0), row, m, sizes.parents, lane_sums)
-        product(
-            (logits, 0, row, 1),
+        add_logits_product(
+            (logits, 0, 1),
             (children.rows, (first + begin) * d_pad, d_pad),
-            (sums, at),
-            d_pad,
+            (sums, at, d_pad),
+            (lane_sums, 0),
             (j_pad, m, d_pad),
-            (lane_sums, -1),
         )
         if sizes.has_couplings and slot + 1 == sizes.iterations:
             couplings, c0 = out
@@ -350,7 +377,7 @@ def pull(sizes, arrays, poses, start, out, offsets):
 def meet(sizes, arrays, parents, slot):
     """From the sums of a pass, make its poses; pull them back for the pass after."""
     at = slot * sizes.parents_pad * sizes.parent_pad
-    sums = slot * sizes.parents_pad * sizes.child_pad
+    sums = slot * sizes.slot * sizes.child_pad
     one = slot * sizes.slot
     inputs, poses = (parents.inputs, at), (parents.poses, at)
     push(sizes, arrays, (parents.sums, sums), (parents.totals, one), inputs)
@@ -364,7 +391,7 @@ def meet(sizes, arrays, parents, slot):
         return
     for j in range(one, one + sizes.slot):
         parents.offsets[j + sizes.slot] = parents.offsets[j]
-    after = sums + sizes.parents_pad * sizes.child_pad
+    after = sums + sizes.slot * sizes.child_pad
     pull(
         sizes,
         arrays,
@@ -376,12 +403,13 @@ def meet(sizes, arrays, parents, slot):
 
 
 @compiled
-def clear(parents):
+def clear(sizes, parents):
     """Zero what is read before it is written: paddings, and A and k of the start."""
+    numbers = sizes.iterations * sizes.slot
     for array in (parents.sums, parents.pulled):
-        fill(array, 0, array.size, 0.0)
+        fill(array, 0, numbers * sizes.child_pad, 0.0)
     for array in (parents.totals, parents.norms, parents.offsets):
-        fill(array, 0, array.size, 0.0)
+        fill(array, 0, numbers, 0.0)
 
 
 @compiled
@@ -395,14 +423,15 @@ def write_window(sizes, arrays, parents, window):
         for h in range(size):
             arrays.poses[parent * size + h] = parents.poses[at + j * pad + h]
     if sizes.keeps_sums:
-        n, m = sizes.iterations * sizes.slot, parents.sums.size
+        n = sizes.iterations * sizes.slot
+        m = n * sizes.child_pad
         for i in range(n):
             arrays.totals[window * n + i] = parents.totals[i]
         for i in range(0, m, lanes(arrays.sums)):
             store(arrays.sums, window * m + i, load(parents.sums, i))
 
 
-@compiled
+@merged
 def route_window(sizes, arrays, children, parents, work, window, first, reach):
     """Route the children of a window's unmasked positions, `reach`."""
     start, end = reach
@@ -430,16 +459,16 @@ def segment_bounds(sizes, segment):
     return text, start, min(start + sizes.per_segment, sizes.windows)
 
 
-@entry_point
-def forward(sizes, arrays, children, parents, work, counter):
+@merged
+def route_groups(sizes, mask, arrays, children, parents, work, counter):
     """Route every group that no other thread has taken.
 
     The outputs start as zeros: that is what a window with no unmasked position keeps.
     """
-    clear(parents)
+    clear(sizes, parents)
     types = sizes.types
     while True:
-        group = fetch_add(counter)
+        group = fetch_add(counter, 0)
         if group >= sizes.groups:
             return
         begin = group * sizes.segments // sizes.groups
@@ -451,9 +480,30 @@ def forward(sizes, arrays, children, parents, work, counter):
             for w in range(end - start):
                 window = text * sizes.windows + start + w
                 at = (window * sizes.window, w)
-                reach = weigh(sizes, arrays.mask, at, children)
+                reach = weigh(sizes, mask, at, children)
                 if reach[0] < reach[1]:
                     first = (w + reach[0]) * types
                     route_window(
                         sizes, arrays, children, parents, work, window, first, reach
                     )
+
+
+def forward_kernel(number: types.Float) -> Any:
+    """Compile the forward pass for a type of numbers, as a C function of a Block."""
+    zero, byte = number(0), types.uint8(0)  # type: ignore[operator]
+
+    @c_function
+    def forward(data):
+        block = pointer(data, types.int64(0))
+        at = BLOCK_HEAD + fetch_add(block, 1) * block[2]
+        sizes = unpack(Sizes, block, at + 1)
+        at += 1 + N_SIZES
+        mask = pointer(block[at - 1 - N_SIZES], byte)
+        arrays = pointers(unpack(Arrays, block, at), zero)
+        at += N_ARRAYS
+        children = pointers(unpack(Children, block, at), zero)
+        parents = pointers(unpack(Parents, block, at + N_CHILDREN), zero)
+        work = pointers(unpack(Pass, block, at + N_CHILDREN + N_PARENTS), zero)
+        route_groups(sizes, mask, arrays, children, parents, work, block)
+
+    return forward

@@ -6,6 +6,7 @@ needs a remainder.
 """
 
 import math
+from typing import Any
 
 from numba import njit
 
@@ -27,29 +28,36 @@ from textcapsules.model.routing.cpu_simd import (
 )
 
 __all__ = [
-    "ROWS",
-    "SQUASH_CODES",
+    "CHUNK_VECTORS",
     "add_lengths_back",
+    "add_logits_product",
+    "add_product",
     "compiled",
     "dot_rows",
     "each_times",
     "fill",
+    "logits_row",
+    "merged",
     "norm_rows",
-    "product",
     "round_up",
     "safe_norm",
+    "set_product",
     "squash_lengths",
     "squash_rows",
     "squash_rows_back",
     "sum_rows",
 ]
 
-ROWS = 4  # rows that are computed together, so that no sum waits for itself
-SQUASH_CODES = {"none": 0, "norm": 1, "sabour": 2, "released": 3, "exp": 4, "tanh": 5}
+CHUNK_VECTORS = 8  # of children whose logits are held at once
 NONE, NORM, SABOUR, RELEASED, EXP, TANH = range(6)
 SATURATED = 1e9  # as in model.functional
 
-compiled = njit(nogil=True, error_model="numpy")
+# Only called from compiled code: without wrappers for Python they compile sooner.
+options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+compiled = njit(error_model="numpy", **options)
+# What is called from one place is better put there at once: every function that is
+# compiled by itself is optimised again inside each of its callers.
+merged = njit(inline="always", error_model="numpy", **options)
 
 
 @compiled
@@ -66,62 +74,80 @@ def round_up(n, step):
     return (n + step - 1) // step * step
 
 
-def product_of(count):
-    """Return a function that multiplies `count` rows; see `add_product`."""
-    load_rows, splat_rows, accumulate, _, save_rows = rows_of(count)
+def tile_of(count, step, fresh):
+    """Return a function that computes one vector of each of `count` rows."""
+    rows = rows_of(count, step)
+    load_rows, zero_rows, add_rows = rows.load, rows.zero, rows.add
+    splat_rows, accumulate, save_rows = rows.splat, rows.accumulate, rows.save
 
-    @njit(inline="always")
-    def multiply_rows(left, right, out, o_row, depth, start):
-        (a, p, l_row, l_column), (b, q, r_row), (c, o) = left, right, out
+    # Inlined by numba: as a call, its arguments would go through memory every time.
+    @merged
+    def tile(left, right, out, start, depth):
+        (a, p, l_column), (b, q, r_row), (c, o, o_row) = left, right, out
         offsets, at = start
-        if at >= 0:
-            sums = splat_rows(offsets, at)
-        else:
-            sums = load_rows(c, o, o_row)
+        sums = splat_rows(offsets, at) if fresh else zero_rows(c)
         for _ in range(depth):
-            sums = accumulate(sums, a, p, l_row, load(b, q))
+            sums = accumulate(sums, a, p, load(b, q))
             p += l_column
             q += r_row
+        if not fresh:  # added last: short sums of short sums lose fewer digits
+            sums = add_rows(load_rows(c, o, o_row), sums)
         save_rows(sums, c, o, o_row)
 
-    return multiply_rows
+    return tile
 
 
-eight_rows, four_rows = product_of(8), product_of(4)
+def product_of(step, fresh):
+    """Return a function that multiplies left (rows, depth) with right (depth, columns).
 
-
-@compiled
-def product(left, right, out, o_row, shape, start):
-    """Multiply left (rows, depth) with right (depth, columns) and add it to out.
-
-    Args:
-        left: its array, offset, and steps to the next row and to the next column.
-        right: its array, offset, and step to the next row.
-        out: its array and offset.
-        o_row: its step to the next row.
-        shape: rows, a multiple of four; depth; columns, rounded up to whole vectors.
-        start: numbers, one a row, that out starts from, and the offset of the first;
-            where that is negative, out starts from what it holds.
+    Its arguments are those two matrices, the result (added to, or if `fresh`, started
+    from one number a row), and rows, a multiple of four, depth and columns, rounded up
+    to whole vectors. A matrix is its array, offset and the step to the next row; left's
+    step to the next row is fixed, `step`, and the one given leads to the next column.
     """
-    (a, a0, l_row, l_column), (b, b0, r_row), (c, c0) = left, right, out
-    rows, depth, columns = shape
-    offsets, at = start
-    for n in range(0, columns, lanes(c)):
-        there = (b, b0 + n, r_row)
-        for m in range(0, rows - 4, 8):
-            here = (a, a0 + m * l_row, l_row, l_column)
-            place = (c, c0 + m * o_row + n)
-            origin = (offsets, at + m if at >= 0 else at)
-            eight_rows(here, there, place, o_row, depth, origin)
-        if rows & 4:
-            m = rows - 4
-            here = (a, a0 + m * l_row, l_row, l_column)
-            place = (c, c0 + m * o_row + n)
-            origin = (offsets, at + m if at >= 0 else at)
-            four_rows(here, there, place, o_row, depth, origin)
+    eight_rows, four_rows = tile_of(8, step, fresh), tile_of(4, step, fresh)
+
+    @compiled
+    def product(left, right, out, start, shape):
+        (a, a0, l_column), (b, b0, r_row), (c, c0, o_row) = left, right, out
+        (offsets, at), (rows, depth, columns) = start, shape
+        l_row = step(lanes(c))
+        for n in range(0, columns, lanes(c)):
+            there = (b, b0 + n, r_row)
+            for m in range(0, rows - 4, 8):
+                here = (a, a0 + m * l_row, l_column)
+                place = (c, c0 + m * o_row + n, o_row)
+                eight_rows(here, there, place, (offsets, at + m), depth)
+            if rows & 4:
+                m = rows - 4
+                here = (a, a0 + m * l_row, l_column)
+                place = (c, c0 + m * o_row + n, o_row)
+                four_rows(here, there, place, (offsets, at + m), depth)
+
+    return product
 
 
-load_four, _, _, accumulate_own, save_four = rows_of(4)
+@njit
+def one_number(step):
+    """Return the step to the next row of a left matrix that is held by columns."""
+    return 1
+
+
+@njit
+def logits_row(step):
+    """Return the step to the next row of logits: an odd number of vectors.
+
+    So that rows read together do not fall on the same places of the cache.
+    """
+    return (CHUNK_VECTORS + 1) * step
+
+
+set_product = product_of(one_number, True)
+add_product = product_of(one_number, False)
+add_logits_product = product_of(logits_row, False)
+
+four = rows_of(4, one_number)
+load_four, accumulate_own, save_four = four.load, four.accumulate_own, four.save
 
 
 @compiled
@@ -197,7 +223,7 @@ def dot_rows(left, right, l_row, r_row, columns, rows, out, first):
 @compiled
 def squash_lengths(kind, norms, first, n, out):
     """Set out[first:] to f(norm), the lengths of the squashed poses."""
-    if kind == EXP or kind == TANH:
+    if kind in (EXP, TANH):
         for j in range(first, first + n):
             x = min(norms[j], SATURATED)
             out[j] = math.tanh(x) if kind == TANH else -math.expm1(-x)

@@ -4,11 +4,13 @@ Numba turns scalar loops into vectors only where LLVM can prove that arrays do n
 overlap, and it has no arrays on the stack; a tile of eight running sums is neither. So
 `Vector` is one LLVM vector of 512 bits (16 float32 or 8 float64), which LLVM splits in
 two or four on machines with narrower registers, and the functions below are its
-instructions. Indices count elements of a flat contiguous array and are not checked.
+instructions. An array here is a pointer to its numbers (`pointers`): numba's own arrays
+are seven values each and counted references, which made the kernels slow to compile.
+Indices are not checked.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import njit, types
@@ -28,6 +30,8 @@ __all__ = [
     "maximum",
     "minimum",
     "multiply",
+    "pointer",
+    "pointers",
     "root",
     "rows_of",
     "splat",
@@ -36,9 +40,10 @@ __all__ = [
     "subtract",
     "transpose",
     "unless_zero",
+    "unpack",
 ]
 
-# The first parameter of an intrinsic is numba's, not the caller's: hidden from checkers.
+# An intrinsic's first parameter is numba's, not the caller's: hidden from checkers.
 intrinsic: Any = numba_intrinsic
 BITS = 512
 
@@ -60,12 +65,47 @@ class VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, ir.VectorType(number, vector.lanes))
 
 
-def address(context, builder, signature, arguments):
-    """Return the address of element arguments[1] of the array arguments[0]."""
-    array = cgutils.create_struct_proxy(signature.args[0])(
-        context, builder, arguments[0]
-    )
-    return builder.gep(array.data, [arguments[1]])
+@intrinsic
+def pointer(typingctx, address, like):
+    """Return an address, an int64 or a C pointer, as a pointer to numbers like one."""
+    result = types.CPointer(like)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(result)
+        cast = builder.bitcast if address is types.voidptr else builder.inttoptr
+        return cast(arguments[0], kind)
+
+    return result(address, like), generate
+
+
+@intrinsic
+def unpack(typingctx, names, block, at):
+    """Return block[at:], int64, as an instance of a class of named tuples."""
+    count = len(names.instance_class._fields)
+    result = types.NamedUniTuple(types.int64, count, names.instance_class)
+
+    def generate(context, builder, signature, arguments):
+        one = context.get_constant(types.intp, 1)
+        spots = places(builder, [*arguments[1:], one], 0, count)
+        numbers = [builder.load(place) for place in spots]
+        return context.make_tuple(builder, signature.return_type, numbers)
+
+    return result(names, block, types.intp), generate
+
+
+@intrinsic
+def pointers(typingctx, addresses, like):
+    """Return a named tuple of addresses as one of pointers to numbers like one."""
+    kind = types.CPointer(like)
+    result = types.NamedUniTuple(kind, addresses.count, addresses.instance_class)
+
+    def generate(context, builder, signature, arguments):
+        numbers = cgutils.unpack_tuple(builder, arguments[0], addresses.count)
+        place = context.get_value_type(kind)
+        found = [builder.inttoptr(number, place) for number in numbers]
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return result(addresses, like), generate
 
 
 def repeat(builder, number, vector_type):
@@ -120,7 +160,7 @@ def load(typingctx, array, index):
     vector = Vector(array.dtype)
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature, arguments)
+        place = builder.gep(arguments[0], [arguments[1]])
         return read(builder, place, context.get_value_type(vector), array)
 
     return vector(array, types.intp), generate
@@ -131,7 +171,7 @@ def store(typingctx, array, index, vector):
     """Write a vector to array[index:]."""
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature, arguments)
+        place = builder.gep(arguments[0], [arguments[1]])
         write(builder, arguments[2], place, array)
         return context.get_dummy_value()
 
@@ -144,7 +184,7 @@ def splat_at(typingctx, array, index):
     vector = Vector(array.dtype)
 
     def generate(context, builder, signature, arguments):
-        number = builder.load(address(context, builder, signature, arguments))
+        number = builder.load(builder.gep(arguments[0], [arguments[1]]))
         return repeat(builder, number, context.get_value_type(vector))
 
     return vector(array, types.intp), generate
@@ -257,6 +297,18 @@ def unless_zero(typingctx, weight, a):
 
 
 @intrinsic
+def zero_below(typingctx, limit, x, a):
+    """Return a, but 0 in the lanes where x is below the limit."""
+
+    def generate(context, builder, signature, arguments):
+        nothing = ir.Constant(context.get_value_type(a), None)
+        below = builder.fcmp_ordered("<", arguments[1], arguments[0])
+        return builder.select(below, nothing, arguments[2])
+
+    return a(a, a, a), generate
+
+
+@intrinsic
 def nearest(typingctx, a):
     """Return the nearest whole number of each lane."""
 
@@ -308,30 +360,75 @@ def element(builder, data, at, row, r):
     return builder.gep(data, [builder.add(at, builder.mul(row, row.type(r)))])
 
 
-def rows_of(count):
-    """Return functions on a tuple of `count` vectors, one a row of a matrix.
+def places(builder, arguments, which, count):
+    """Return the addresses of array[at + r * row], those three from `which` on."""
+    array, at, row = arguments[which : which + 3]
+    return [element(builder, array, at, row, r) for r in range(count)]
 
-    load (array, at, row): row r from array[at + r * row:].
-    splats (array, at): array[at + r] in every lane of row r.
-    accumulate (sums, array, at, row, x): add array[at + r * row] times x to row r.
-    save (sums, array, at, row): the reverse of load.
+
+class Rows(NamedTuple):
+    """Functions on a tuple of vectors, one a row of a matrix; `row` leads to the next.
+
+    load(array, at, row), save(sums, array, at, row): row r is array[at + r * row:].
+    zero(array): zeros.  add(sums, others): their sums.
+    splat(array, at): array[at + r] in every lane of row r.
+    accumulate(sums, array, at, x): add array[at + r * step] times x to row r.
+    accumulate_own(sums, array, at, row, others, there, others_row): add
+        array[at + r * row] times the vector others[there + r * others_row:] to row r.
     """
+
+    load: Any
+    zero: Any
+    add: Any
+    splat: Any
+    accumulate: Any
+    accumulate_own: Any
+    save: Any
+
+
+def rows_of(count, step):
+    """Return the functions on `count` rows.
+
+    The step of `accumulate` is a function of the lanes: known when compiling, so that
+    every row's number is at a fixed distance from one address.
+    """
+
+    def gather(context, builder, signature, vectors):
+        return context.make_tuple(builder, signature.return_type, vectors)
 
     @intrinsic
     def load_rows(typingctx, array, at, row):
         vector = Vector(array.dtype)
 
         def generate(context, builder, signature, arguments):
-            return context.make_tuple(
-                builder,
-                signature.return_type,
-                [
-                    read(builder, place, context.get_value_type(vector), array)
-                    for place in places(context, builder, signature, arguments, 0)
-                ],
-            )
+            kind = context.get_value_type(vector)
+            spots = places(builder, arguments, 0, count)
+            vectors = [read(builder, place, kind, array) for place in spots]
+            return gather(context, builder, signature, vectors)
 
         return types.UniTuple(vector, count)(array, types.intp, types.intp), generate
+
+    @intrinsic
+    def zero_rows(typingctx, array):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            nothing = ir.Constant(context.get_value_type(vector), None)
+            return gather(context, builder, signature, [nothing] * count)
+
+        return types.UniTuple(vector, count)(array), generate
+
+    @intrinsic
+    def add_rows(typingctx, sums, others):
+        def generate(context, builder, signature, arguments):
+            ours, theirs = (
+                cgutils.unpack_tuple(builder, rows, count) for rows in arguments
+            )
+            pairs = zip(ours, theirs, strict=True)
+            vectors = [builder.fadd(one, other) for one, other in pairs]
+            return gather(context, builder, signature, vectors)
+
+        return sums(sums, sums), generate
 
     @intrinsic
     def splat_rows(typingctx, array, at):
@@ -339,48 +436,41 @@ def rows_of(count):
 
         def generate(context, builder, signature, arguments):
             one = context.get_constant(types.intp, 1)
-            spots = places(context, builder, signature, [*arguments, one], 0)
+            arguments = [*arguments, one]
+            spots = places(builder, arguments, 0, count)
             kind = context.get_value_type(vector)
             vectors = [repeat(builder, builder.load(place), kind) for place in spots]
-            return context.make_tuple(builder, signature.return_type, vectors)
+            return gather(context, builder, signature, vectors)
 
         return types.UniTuple(vector, count)(array, types.intp), generate
 
     @intrinsic
-    def accumulate(typingctx, sums, array, at, row, x):
+    def accumulate(typingctx, sums, array, at, x):
         def generate(context, builder, signature, arguments):
-            kind = context.get_value_type(x)
-            vectors = [
-                call(
-                    builder,
-                    "fma",
-                    kind,
-                    repeat(builder, builder.load(place), kind),
-                    arguments[4],
-                    builder.extract_value(arguments[0], r),
-                )
-                for r, place in enumerate(
-                    places(context, builder, signature, arguments, 1)
-                )
-            ]
-            return context.make_tuple(builder, signature.return_type, vectors)
+            total, array, at, factor = arguments
+            row = context.get_constant(types.intp, step.py_func(x.lanes))
+            arguments, vectors = [total, array, at, row], []
+            spots = places(builder, arguments, 1, count)
+            for r, place in enumerate(spots):
+                number = repeat(builder, builder.load(place), factor.type)
+                part = builder.extract_value(total, r)
+                vectors.append(call(builder, "fma", part.type, number, factor, part))
+            return gather(context, builder, signature, vectors)
 
-        return sums(sums, array, types.intp, types.intp, x), generate
+        return sums(sums, array, types.intp, x), generate
 
     @intrinsic
     def accumulate_own(typingctx, sums, array, at, row, others, there, others_row):
-        vector = Vector(array.dtype)
-
         def generate(context, builder, signature, arguments):
-            kind, vectors = context.get_value_type(vector), []
-            theirs = places(context, builder, signature, arguments, 4)
-            ours = places(context, builder, signature, arguments, 1)
+            ours = places(builder, arguments, 1, count)
+            theirs = places(builder, arguments, 4, count)
+            vectors = []
             for r, (place, other) in enumerate(zip(ours, theirs, strict=True)):
-                number = repeat(builder, builder.load(place), kind)
-                x = read(builder, other, kind, array)
-                total = builder.extract_value(arguments[0], r)
-                vectors.append(call(builder, "fma", kind, number, x, total))
-            return context.make_tuple(builder, signature.return_type, vectors)
+                part = builder.extract_value(arguments[0], r)
+                number = repeat(builder, builder.load(place), part.type)
+                x = read(builder, other, part.type, array)
+                vectors.append(call(builder, "fma", part.type, number, x, part))
+            return gather(context, builder, signature, vectors)
 
         whole = (types.intp, types.intp)
         return sums(sums, array, *whole, others, *whole), generate
@@ -388,23 +478,22 @@ def rows_of(count):
     @intrinsic
     def save_rows(typingctx, sums, array, at, row):
         def generate(context, builder, signature, arguments):
-            for r, place in enumerate(
-                places(context, builder, signature, arguments, 1)
-            ):
+            spots = places(builder, arguments, 1, count)
+            for r, place in enumerate(spots):
                 write(builder, builder.extract_value(arguments[0], r), place, array)
             return context.get_dummy_value()
 
         return types.void(sums, array, types.intp, types.intp), generate
 
-    def places(context, builder, signature, arguments, which):
-        """Return the address of each row's number: array, at, row from `which` on."""
-        array = cgutils.create_struct_proxy(signature.args[which])(
-            context, builder, arguments[which]
-        )
-        at, row = arguments[which + 1], arguments[which + 2]
-        return [element(builder, array.data, at, row, r) for r in range(count)]
-
-    return load_rows, splat_rows, accumulate, accumulate_own, save_rows
+    return Rows(
+        load_rows,
+        zero_rows,
+        add_rows,
+        splat_rows,
+        accumulate,
+        accumulate_own,
+        save_rows,
+    )
 
 
 @intrinsic
@@ -414,14 +503,8 @@ def transpose(typingctx, source, at, row, target, there, target_row):
 
     def generate(context, builder, signature, arguments):
         kind = context.get_value_type(Vector(source.dtype))
-        data = [
-            cgutils.create_struct_proxy(signature.args[k])(
-                context, builder, arguments[k]
-            ).data
-            for k in (0, 3)
-        ]
         rows = [
-            read(builder, element(builder, data[0], *arguments[1:3], r), kind, source)
+            read(builder, element(builder, *arguments[:3], r), kind, source)
             for r in range(count)
         ]
         order = ir.VectorType(ir.IntType(32), count)
@@ -439,7 +522,7 @@ def transpose(typingctx, source, at, row, target, there, target_row):
                 for half in (low, high)
             ]
         for r, vector in enumerate(rows):
-            write(builder, vector, element(builder, data[1], *arguments[4:], r), target)
+            write(builder, vector, element(builder, *arguments[3:], r), target)
         return context.get_dummy_value()
 
     whole = (types.intp, types.intp)
@@ -447,17 +530,15 @@ def transpose(typingctx, source, at, row, target, there, target_row):
 
 
 @intrinsic
-def fetch_add(typingctx, counter):
-    """Add 1 to counter[0], an int64, and return what it was, safe among threads."""
+def fetch_add(typingctx, counters, index):
+    """Add 1 to one of some int64 and return what it was, safe among threads."""
 
     def generate(context, builder, signature, arguments):
-        array = cgutils.create_struct_proxy(signature.args[0])(
-            context, builder, arguments[0]
-        )
+        place = builder.gep(arguments[0], [arguments[1]])
         one = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw("add", array.data, one, ordering="monotonic")
+        return builder.atomic_rmw("add", place, one, ordering="monotonic")
 
-    return types.int64(counter), generate
+    return types.int64(counters, types.intp), generate
 
 
 # exp(x) = 2^n exp(r), n = x / ln 2 rounded and |r| <= ln 2 / 2; ln 2 in two parts, the
@@ -472,6 +553,11 @@ LOWEST = {SINGLE: -87.0, DOUBLE: -708.0}  # 2^n stays a normal number
 SERIES = tuple(1 / math.factorial(k) for k in range(14))
 
 
+def constant(kind, number):
+    """Return a number in every lane of a vector type."""
+    return ir.Constant(kind, [number] * kind.count)
+
+
 @intrinsic
 def exp_constants(typingctx, a):
     """Return the lowest argument and the two parts of -ln 2 as vectors like a."""
@@ -479,10 +565,10 @@ def exp_constants(typingctx, a):
 
     def generate(context, builder, signature, arguments):
         kind = context.get_value_type(a)
-        parts = [ir.Constant(kind, [number] * a.lanes) for number in numbers]
+        parts = [constant(kind, number) for number in numbers]
         return context.make_tuple(builder, signature.return_type, parts)
 
-    return types.UniTuple(a, 3)(a), generate
+    return types.UniTuple(a, 3)(a), generate  # type: ignore[call-arg]
 
 
 @intrinsic
@@ -492,10 +578,11 @@ def series(typingctx, r):
 
     def generate(context, builder, signature, arguments):
         kind = context.get_value_type(r)
-        total = ir.Constant(kind, [terms[-1]] * r.lanes)
+        total = constant(kind, terms[-1])
         for term in terms[-2::-1]:
-            constant = ir.Constant(kind, [term] * r.lanes)
-            total = call(builder, "fma", kind, total, arguments[0], constant)
+            total = call(
+                builder, "fma", kind, total, arguments[0], constant(kind, term)
+            )
         return total
 
     return r(r), generate
@@ -503,13 +590,14 @@ def series(typingctx, r):
 
 @njit(cache=False, error_model="numpy")
 def exp(x):
-    """Return e^x for x <= 0 within 2 ulp; what is below the normal numbers is ~0.
+    """Return e^x for x <= 0 within 2 ulp, 0 where it is below the normal numbers.
 
-    Lanes that are no number stay so.
+    Lanes that are no number stay so. The zeros must be exact: a parent that nobody
+    chooses has no direction, and any direction would have a gradient.
     """
     lowest, high, low = exp_constants(x)
     # maximum() takes its second argument where either is NaN.
-    x = maximum(lowest, x)
-    n = nearest(multiply(x, splat(x, LOG2_E)))
-    r = fma(n, low, fma(n, high, x))
-    return scale_by_two(series(r), n)
+    y = maximum(lowest, x)
+    n = nearest(multiply(y, splat(y, LOG2_E)))
+    r = fma(n, low, fma(n, high, y))
+    return zero_below(lowest, x, scale_by_two(series(r), n))

@@ -1,17 +1,15 @@
 """Fused routing on a GPU: `route_windows_gpu`, the same contract as `route_windows`.
 
-Two sets of Triton kernels, one maths (`gpu_conv` tells it). A short window is routed by
-one program, all iterations on chip (`gpu_conv`); a long one, or one with many parents,
-is cut into chunks of children and tiles of parents (`gpu_class`). Neither forms votes
-or keeps logits; both recompute in the backward pass and add in a fixed order, so that
-the same inputs give the same bits. Triton is imported at the first use.
+Two sets of Triton kernels, one maths (`gpu_parts` tells it). A short window is routed
+by one program, all iterations on chip (`gpu_conv`); a long one, or one with many
+parents, is cut into chunks of children and tiles of parents (`gpu_class`). Neither
+forms votes or keeps logits; both recompute in the backward pass and add in a fixed
+order, so that the same inputs give the same bits. Triton is imported at the first use.
 """
 
-from __future__ import annotations
-
 import importlib.util
+import math
 import os
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,20 +18,22 @@ from torch.autograd.function import once_differentiable
 from textcapsules.model.functional import SQUASHES
 from textcapsules.model.routing.reference import Routed, RoutingOptions
 
-if TYPE_CHECKING:
-    from textcapsules.model.routing.gpu_conv import Call
-
-__all__ = ["PRECISIONS", "route_windows_gpu", "supports"]
+__all__ = ["PRECISIONS", "REGIMES", "route_windows_gpu", "supports"]
 
 # How products of float32 are formed: exactly, by tensor cores on numbers rounded to 10
 # bits, or by tensor cores on three such parts.
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
+# One program a window; chunks of its children, each with all parents; both in tiles.
+REGIMES = ("window", "chunks", "tiles")
+
 _LARGEST_POSE = 64
-# A program holds the whole transform, and a window's children pass through it one tile
-# after the other: beyond these sizes chunks in parallel are faster.
+# A window's children pass through its program one tile after the other: beyond this,
+# chunks in parallel are faster.
 _SHORT_WINDOW = 512
+# Entries of W, padded, that a program can hold to do the step of all parents.
 _HELD_TRANSFORM = 16384
+_HELD_BY_CHUNKS = 8192
 
 
 def supports(
@@ -85,18 +85,20 @@ def route_windows_gpu(
         options: iterations, leaky softmax, amendment, squash.
         couplings: whether to return them; else they are never stored, and None.
         precision: how float32 products are formed, one of `PRECISIONS`.
-        regime: `window` or `chunks` of children; `auto` picks by size.
+        regime: how the work is cut up, one of `REGIMES`; `auto` picks by size.
 
     Returns:
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
     """
     if reason := supports(capsules, transform, bias, options):
         raise ValueError(f"the GPU kernels cannot route this: {reason}.")
-    if precision not in PRECISIONS:
-        names = ", ".join(PRECISIONS)
-        raise ValueError(f"precision must be one of {names}; got {precision!r}.")
-    from textcapsules.model.routing.gpu_conv import Call
+    _check_name("precision", precision, PRECISIONS)
+    _check_name("regime", regime, ("auto", *REGIMES))
+    from textcapsules.model.routing.gpu_call import Call, power_of_two
 
+    if regime == "auto":
+        held = math.prod(max(16, power_of_two(size)) for size in transform.shape)
+        regime = _pick_regime(mask.shape[2] * capsules.shape[2], held)
     call = Call(
         capsules.contiguous(),
         transform.contiguous(),
@@ -104,10 +106,9 @@ def route_windows_gpu(
         mask.view(torch.uint8),
         options,
         precision,
+        regime,
     )
-    if regime == "auto":
-        regime = _pick_regime(call)
-    poses, lengths, found = _Route.apply(*call, couplings, regime)
+    poses, lengths, found = _Route.apply(*call, couplings)
     lead = mask.shape[:2]
     return Routed(
         poses.unflatten(0, lead),
@@ -116,11 +117,18 @@ def route_windows_gpu(
     )
 
 
-def _pick_regime(call: Call) -> str:
-    """Return `window` where one program can hold all that a window needs."""
-    tiles = call.tiles()
-    held = tiles["BJ"] * tiles["BD"] * tiles["BH"] <= _HELD_TRANSFORM
-    return "window" if held and call.children <= _SHORT_WINDOW else "chunks"
+def _check_name(argument: str, value: str, names: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the names."""
+    if value not in names:
+        expected = ", ".join(names)
+        raise ValueError(f"{argument} must be one of {expected}; got {value!r}.")
+
+
+def _pick_regime(children: int, transform: int) -> str:
+    """Return the regime for windows of `children` and a padded W of so many entries."""
+    if children <= _SHORT_WINDOW and transform <= _HELD_TRANSFORM:
+        return "window"
+    return "chunks" if transform <= _HELD_BY_CHUNKS else "tiles"
 
 
 class _Route(torch.autograd.Function):
@@ -128,13 +136,14 @@ class _Route(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *arguments):
-        from textcapsules.model.routing import gpu_class, gpu_conv
+        from textcapsules.model.routing import gpu_call, gpu_class, gpu_conv
 
-        *fields, couplings, regime = arguments
-        call = gpu_conv.Call(*fields)
-        ctx.kernels = gpu_conv if regime == "window" else gpu_class
+        *fields, couplings = arguments
+        call = gpu_call.Call(*fields)
+        ctx.kernels = gpu_conv if call.regime == "window" else gpu_class
         save = any(ctx.needs_input_grad)
-        poses, lengths, found, *saved = ctx.kernels.forward(call, couplings, save)
+        with torch.cuda.device_of(call.capsules):  # Triton launches on the current one
+            poses, lengths, found, *saved = ctx.kernels.forward(call, couplings, save)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*call[:4], *saved)
         ctx.rest = call[4:]
@@ -143,19 +152,19 @@ class _Route(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, *gradients):  # type: ignore[override]
-        from textcapsules.model.routing import gpu_conv
+        from textcapsules.model.routing import gpu_call
 
-        call = gpu_conv.Call(*ctx.saved_tensors[:4], *ctx.rest)
+        call = gpu_call.Call(*ctx.saved_tensors[:4], *ctx.rest)
         saved = ctx.saved_tensors[4:]
         found: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
         wants = ctx.needs_input_grad[:3]
         if all(g is None for g in gradients):
             return tuple(found)
-        gradients = gpu_conv.Gradients(*gradients)
+        gradients = gpu_call.Gradients(*gradients)
         du, right = ctx.kernels.backward(call, gradients, saved)
         if wants[0]:
-            found[0] = gpu_conv.fold(call, du)
+            found[0] = gpu_call.fold(call, du)
         if wants[1] or wants[2]:
-            found[1:3] = gpu_conv.reduce_transform(call, saved[0], right)
+            found[1:3] = gpu_call.reduce_transform(call, saved[0], right)
         kept = (g if want else None for g, want in zip(found[:3], wants, strict=True))
         return *kept, *found[3:]

@@ -1,257 +1,51 @@
-"""Triton kernels that route a short window in one program, and the parts all share.
+"""Triton kernels that route a short window in one program.
 
 A program owns one window: its children pass through the registers in tiles of BI, the
-parents' state stays there for all iterations. Logits are never stored. They are sums
-of agreements, so l_ij = u_i · A_j + k_j with A_j = W_j Σ v_j and k_j = β_j · Σ v_j, and
-one iteration is one pass over the children with a (J, D) state:
-
-    c_ij = â_i softmax_j(l_ij)      s_j = Σ_i c_ij u_i      σ_j = Σ_i c_ij
-    v_j  = squash(s_j W_j + σ_j β_j)      A_j += W_j v_j      k_j += β_j · v_j
-
-The first pass has A = 0: all couplings of a child are equal, so it needs no logits, and
-no more does its backward pass. The forward pass keeps (s, σ) and (A, k) of every
-iteration; the backward pass recomputes the rest.
-
-A *state* is a (J, D) matrix and a J-vector, planar in J·(D + 1) floats. Sizes in
-capitals that begin with B (BI, BJ, BD, BH) are tiles: powers of two, the rest masked.
+parents' state stays there for all iterations. `gpu_parts` tells the maths.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor
 
-from textcapsules.model.routing.reference import RoutingOptions
+from textcapsules.model.routing.gpu_call import (
+    Call,
+    Gradients,
+    new_outputs,
+    power_of_two,
+    run,
+)
+from textcapsules.model.routing.gpu_parts import (
+    child_gradient,
+    child_weight,
+    jit,
+    load_children,
+    load_couplings,
+    load_poses,
+    load_state,
+    load_transform,
+    output_gradient,
+    row_norm,
+    softmax_parents,
+    squash_gradient,
+    squash_poses,
+    store_couplings,
+    store_poses,
+    store_state,
+    tl,
+    uniform_gradient,
+)
 
 # Inside kernels nothing has the type it seems to have.
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
-triton: Any
-tl: Any
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # the package imports without Triton; `gpu.supports` says so
-    triton = tl = None
-jit: Any = triton.jit if triton is not None else lambda function: function
 
 # Children in a tile: 96, the paper's window, is three of them without a rest.
 _TILE = 32
 _WARPS = 2
-
-
-@jit
-def row_norm(x):
-    """Return the norm of each row, scaled so that no square leaves float32's range."""
-    largest = tl.max(tl.abs(x), 1)
-    scale = tl.where(largest > 1e-36, largest, 1.0)  # smaller ones count as zero
-    y = x * (1 / scale)[:, None]  # one division a row, not one an entry
-    return tl.sqrt_rn(tl.sum(y * y, 1)) * scale
-
-
-@jit
-def rise(x):
-    """Return 1 - exp(-x) for x >= 0 without cancellation near zero."""
-    series = 1 - x / 6 * (1 - x / 7 * (1 - x / 8))
-    series = 1 - x / 3 * (1 - x / 4 * (1 - x / 5 * series))
-    series = x * (1 - x / 2 * series)
-    return tl.where(x < 0.5, series, 1 - tl.exp(-x))
-
-
-@jit
-def squashed_length(x, SQUASH: tl.constexpr):
-    """Return f(x) and f'(x) as `functional.SQUASHES` defines f."""
-    saturated = x > 1e9  # f is 1 there, and squares overflow
-    x = tl.minimum(x, 1e9)
-    if SQUASH == "norm":
-        f = x / (1 + x)
-        slope = 1 / ((1 + x) * (1 + x))
-    elif SQUASH == "sabour":
-        f = x * x / (1 + x * x)
-        slope = 2 * x / ((1 + x * x) * (1 + x * x))
-    elif SQUASH == "released":
-        f = x * x / (0.5 + x * x)
-        slope = x / ((0.5 + x * x) * (0.5 + x * x))
-    elif SQUASH == "exp":
-        f = rise(x)
-        slope = tl.exp(-x)
-    else:  # tanh
-        f = rise(2 * x)
-        f = f / (2 - f)
-        slope = 1 - f * f
-    return f, tl.where(saturated, 0.0, slope)
-
-
-@jit
-def unit_rows(x):
-    """Return x over its norm, zero where that is zero, and the norm."""
-    norm = row_norm(x)
-    return x * (1 / tl.maximum(norm, 1e-37))[:, None], norm
-
-
-@jit
-def squash_poses(t, SQUASH: tl.constexpr):
-    """Return v, the rows of t with their norm x replaced by f(x)."""
-    v = t
-    if SQUASH != "none":
-        unit, norm = unit_rows(t)
-        f, _ = squashed_length(norm, SQUASH)
-        v = f[:, None] * unit
-    return v
-
-
-@jit
-def squash_gradient(t, dv, SQUASH: tl.constexpr):
-    """Return dt, zero where t is, as the definition has it."""
-    dt = dv
-    if SQUASH != "none":
-        unit, norm = unit_rows(t)
-        f, slope = squashed_length(norm, SQUASH)
-        along = tl.sum(unit * dv, 1)
-        ratio = f / tl.maximum(norm, 1e-37)
-        dt = ratio[:, None] * (dv - along[:, None] * unit)
-        dt += (slope * along)[:, None] * unit
-        dt = tl.where((norm > 0)[:, None], dt, 0.0)
-    return dt
-
-
-@jit
-def load_state(ptr, j, d, J: tl.constexpr, D: tl.constexpr):
-    """Return the rows j of a state: (BJ, BD) and (BJ,)."""
-    inside = (j < J)[:, None] & (d < D)[None, :]
-    matrix = tl.load(ptr + j[:, None] * D + d[None, :], mask=inside, other=0.0)
-    return matrix, tl.load(ptr + J * D + j, mask=j < J, other=0.0)
-
-
-@jit
-def store_state(ptr, matrix, vector, j, d, J: tl.constexpr, D: tl.constexpr):
-    """Write the rows j of a state."""
-    inside = (j < J)[:, None] & (d < D)[None, :]
-    tl.store(ptr + j[:, None] * D + d[None, :], matrix, mask=inside)
-    tl.store(ptr + J * D + j, vector, mask=j < J)
-
-
-@jit
-def load_poses(ptr, j, h, J: tl.constexpr, H: tl.constexpr):
-    """Return the rows j of a (J, H) matrix in float32."""
-    inside = (j < J)[:, None] & (h < H)[None, :]
-    found = tl.load(ptr + j[:, None] * H + h[None, :], mask=inside, other=0.0)
-    return found.to(tl.float32)
-
-
-@jit
-def store_poses(ptr, poses, j, h, J: tl.constexpr, H: tl.constexpr):
-    """Write the rows j of a (J, H) matrix in the type of `ptr`."""
-    inside = (j < J)[:, None] & (h < H)[None, :]
-    poses = poses.to(ptr.dtype.element_ty)
-    tl.store(ptr + j[:, None] * H + h[None, :], poses, mask=inside)
-
-
-@jit
-def load_transform(w_ptr, j, d, h, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr):
-    """Return W_j for the rows j, (BJ, BD, BH) in float32."""
-    inside = (j < J)[:, None, None] & (d < D)[None, :, None] & (h < H)[None, None, :]
-    place = j[:, None, None] * (D * H) + d[None, :, None] * H + h[None, None, :]
-    return tl.load(w_ptr + place, mask=inside, other=0.0).to(tl.float32)
-
-
-@jit
-def load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D: tl.constexpr):  # noqa: E741
-    """Return the children i, (BI, BD) in float32, and 1.0 where they may vote."""
-    inside = i < I
-    place = i[:, None] * D + d[None, :]
-    u = tl.load(u_ptr + place, mask=inside[:, None] & (d < D)[None, :], other=0.0)
-    seen = tl.load(mask_ptr + (i // C) * mask_k, mask=inside, other=0)
-    return u.to(tl.float32), (seen != 0).to(tl.float32)
-
-
-@jit
-def child_weight(u, seen, AMENDMENT: tl.constexpr):
-    """Return â: the child's length if amended, else 1; 0 where it must not vote."""
-    weight = seen
-    if AMENDMENT:
-        weight = seen * row_norm(u)
-    return weight
-
-
-@jit
-def softmax_parents(u, A, k, inside, LEAKY: tl.constexpr, PRECISION: tl.constexpr):
-    """Return softmax_j(u_i · A_j + k_j), (BI, BJ), zero where not `inside`."""
-    logits = tl.dot(u, tl.trans(A), input_precision=PRECISION) + k[None, :]
-    logits = tl.where(inside[None, :], logits, float("-inf"))
-    top = tl.max(logits, 1)
-    if LEAKY:  # one more parent, of logit zero
-        top = tl.maximum(top, 0.0)
-    e = tl.exp(logits - top[:, None])
-    total = tl.sum(e, 1)
-    if LEAKY:
-        total += tl.exp(-top)
-    return e * (1 / total)[:, None]
-
-
-@jit
-def child_gradient(
-    u, weight, seen, p, dc, A, ds, AMENDMENT: tl.constexpr, PRECISION: tl.constexpr
-):
-    """Return du of one pass and dl, from the couplings' gradient dc (BI, BJ)."""
-    da = tl.sum(p * dc, 1)  # dâ, also what softmax takes off
-    dl = weight[:, None] * p * (dc - da[:, None])
-    du = tl.dot(weight[:, None] * p, ds, input_precision=PRECISION)
-    du += tl.dot(dl, A, input_precision=PRECISION)
-    if AMENDMENT:
-        unit, _ = unit_rows(u)
-        du += (seen * da)[:, None] * unit
-    return du, dl
-
-
-@jit
-def uniform_gradient(
-    u, weight, seen, ds, dsigma, extra, share, AMENDMENT: tl.constexpr
-):
-    """Return du of the first pass, where every coupling is â times `share`.
-
-    `ds` (BD,) and `dsigma` are sums over the parents, `extra` (BI,) the sum of the
-    couplings' own gradients.
-    """
-    du = (share * weight)[:, None] * ds[None, :]
-    if AMENDMENT:
-        da = share * (tl.sum(u * ds[None, :], 1) + dsigma + extra)
-        unit, _ = unit_rows(u)
-        du += (seen * da)[:, None] * unit
-    return du
-
-
-@jit
-def store_couplings(ptr, c, i, j, I, J: tl.constexpr):  # noqa: E741
-    """Write a tile (BI, BJ) of a window's couplings in the type of `ptr`."""
-    inside = (i < I)[:, None] & (j < J)[None, :]
-    c = c.to(ptr.dtype.element_ty)
-    tl.store(ptr + i[:, None].to(tl.int64) * J + j[None, :], c, mask=inside)
-
-
-@jit
-def load_couplings(ptr, i, j, I, J: tl.constexpr):  # noqa: E741
-    """Return a tile (BI, BJ) of a window's couplings, or their gradient, in float32."""
-    inside = (i < I)[:, None] & (j < J)[None, :]
-    place = i[:, None].to(tl.int64) * J + j[None, :]
-    return tl.load(ptr + place, mask=inside, other=0.0).to(tl.float32)
-
-
-@jit
-def output_gradient(
-    v, dpose_ptr, dlength_ptr, j, h, J: tl.constexpr, H: tl.constexpr,
-    DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
-):  # fmt: skip
-    """Return dv of the last iteration from the gradients of poses and lengths."""
-    dv = tl.zeros_like(v)
-    if DPOSE:
-        dv += load_poses(dpose_ptr, j, h, J, H)
-    if DLENGTH:
-        unit, _ = unit_rows(v)
-        dlength = tl.load(dlength_ptr + j, mask=j < J, other=0.0).to(tl.float32)
-        dv += dlength[:, None] * unit
-    return dv
+# Of a thread, where W is small: the compiler would take 230. With 96 it spills some,
+# but more windows fit on a multiprocessor; on an H200 that was the fastest of four.
+_REGISTERS = 96
 
 
 @jit
@@ -407,147 +201,16 @@ def route_window_backward(
         tl.debug_barrier()  # the next pass may read du with other threads
 
 
-@jit
-def fold_windows(du_ptr, out_ptr, P, W, K, size, BLOCK: tl.constexpr):
-    """Add up what the windows over a position gave it, always in the same order."""
-    position = tl.program_id(0).to(tl.int64)
-    b, p = position // P, position % P
-    x = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)  # type and pose entry
-    total = tl.zeros((BLOCK,), tl.float32)
-    for k in range(tl.maximum(0, p - W + 1), tl.minimum(K, p + 1)):
-        place = ((b * W + p - k) * K + k) * size + x
-        total += tl.load(du_ptr + place, mask=x < size, other=0.0)
-    total = total.to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + position * size + x, total, mask=x < size)
-
-
-@jit
-def transform_gradient(
-    left_ptr, right_ptr, out_ptr, rows, rows_each, J: tl.constexpr, D: tl.constexpr,
-    H: tl.constexpr, PRECISION: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
-    BH: tl.constexpr,
-):  # fmt: skip
-    """Write dW_j and dβ_j of a share of the rows: Σ left ⊗ right, one parent each."""
-    j, part = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    d, h = tl.arange(0, BD), tl.arange(0, BH)
-    dw = tl.zeros((BD, BH), tl.float32)
-    dbias = tl.zeros((BH,), tl.float32)
-    end = tl.minimum(rows, (part + 1) * rows_each)
-    for start in range(part * rows_each, end, BR):
-        row = start + tl.arange(0, BR)
-        here = row < end
-        base = left_ptr + row * (J * (D + 1))
-        place = base[:, None] + j * D + d[None, :]
-        left = tl.load(place, mask=here[:, None] & (d < D)[None, :], other=0.0)
-        scalar = tl.load(base + J * D + j, mask=here, other=0.0)
-        place = right_ptr + (row * J + j)[:, None] * H + h[None, :]
-        right = tl.load(place, mask=here[:, None] & (h < H)[None, :], other=0.0)
-        dw += tl.dot(tl.trans(left), right, input_precision=PRECISION)
-        dbias += tl.sum(scalar[:, None] * right, 0)
-    out_ptr += part * (J * (D + 1) * H)
-    place = (j * D + d)[:, None] * H + h[None, :]
-    tl.store(out_ptr + place, dw, mask=(d < D)[:, None] & (h < H)[None, :])
-    tl.store(out_ptr + J * D * H + j * H + h, dbias, mask=h < H)
-
-
-class Call(NamedTuple):
-    """What the forward and backward launches of one call have in common."""
-
-    capsules: Tensor  # (B, P, C, D)
-    transform: Tensor  # (J, D, H)
-    bias: Tensor | None  # (J, H)
-    mask: Tensor  # (B, W, K)
-    options: RoutingOptions
-    precision: str
-
-    @property
-    def windows(self) -> int:
-        """N, windows of the whole batch."""
-        return self.mask.shape[0] * self.mask.shape[1]
-
-    @property
-    def children(self) -> int:
-        """I, children of one window."""
-        return self.mask.shape[2] * self.capsules.shape[2]
-
-    def tiles(self) -> dict[str, int]:
-        """Return the powers of two that hold J, D and H; a product needs 16 or more."""
-        names = zip(("BJ", "BD", "BH"), self.transform.shape, strict=True)
-        return {name: max(16, power_of_two(size)) for name, size in names}
-
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Return the four tensors; a missing bias is never read."""
-        bias = self.transform if self.bias is None else self.bias
-        return self.capsules, self.transform, bias, self.mask
-
-    def axes(self) -> tuple[int, ...]:
-        """Return P, W, C, I and the mask's strides, as every pass takes them."""
-        _, P, C, _ = self.capsules.shape
-        return P, self.mask.shape[1], C, self.children, *self.mask.stride()
-
-    def constants(self) -> dict[str, int | bool | str]:
-        """Return what kernels are compiled for."""
-        o = self.options
-        J, D, H = self.transform.shape
-        return {
-            "J": J, "D": D, "H": H, "R": o.iterations, "LEAKY": o.leaky,
-            "AMENDMENT": o.amendment, "SQUASH": o.squash, "BIAS": self.bias is not None,
-            "PRECISION": self.precision,
-        }  # fmt: skip
-
-
-class Gradients(NamedTuple):
-    """Gradients of the outputs; None where nothing downstream read them."""
-
-    poses: Tensor | None
-    lengths: Tensor | None
-    couplings: Tensor | None
-
-    def pointers(self, other: Tensor) -> tuple[Tensor, ...]:
-        """Return all three, `other` in place of None: it is never read."""
-        return tuple(other if g is None else g.contiguous() for g in self)
-
-    def constants(self) -> dict[str, bool]:
-        """Return which of them are there."""
-        names = ("DPOSE", "DLENGTH", "DCOUPLING")
-        return {name: g is not None for name, g in zip(names, self, strict=True)}
-
-
-def power_of_two(size: int) -> int:
-    """Return the smallest power of two that is not below `size`."""
-    return 1 << max(size - 1, 0).bit_length()
-
-
-def run(kernel, grid: tuple[int, ...], *arguments, num_warps: int = 4, **constants):
-    """Launch a kernel with those of the constants that it takes."""
-    taken = {name: c for name, c in constants.items() if name in kernel.arg_names}
-    kernel[grid](*arguments, **taken, num_warps=num_warps)
-
-
-def new_outputs(call: Call, couplings: bool, save: bool):
-    """Return memory for poses, lengths, couplings and the saved states, or None."""
-    N, R = call.windows, call.options.iterations
-    J, D, H = call.transform.shape
-    like = {"dtype": call.capsules.dtype, "device": call.capsules.device}
-    poses = torch.empty(N, J, H, **like)
-    lengths = torch.empty(N, J, **like)
-    found = torch.empty(N, call.children, J, **like) if couplings else None
-    if not save:
-        return poses, lengths, found, None, None
-    like["dtype"] = torch.float32
-    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **like)
-    pulls = torch.empty(N, R - 1, J * (D + 1), **like)
-    return poses, lengths, found, sums, pulls
-
-
 def launch_constants(call: Call) -> dict:
     """Return the constants of the two window kernels, tiles included."""
     tiles = call.tiles()
     tile = min(_TILE, max(16, power_of_two(call.children)))
     # So that W, which a program holds for a moment, takes 64 registers of a thread.
-    warps = tiles["BJ"] * tiles["BD"] * tiles["BH"] // (64 * 32)
-    warps = min(8, max(_WARPS, warps))
-    return {**call.constants(), **tiles, "BI": tile, "num_warps": warps}
+    held = tiles["BJ"] * tiles["BD"] * tiles["BH"]
+    warps = min(8, max(_WARPS, held // (64 * 32)))
+    registers = _REGISTERS if held <= 4096 else None
+    launch = {"BI": tile, "num_warps": warps, "maxnreg": registers}
+    return {**call.constants(), **tiles, **launch}
 
 
 def forward(call: Call, couplings: bool, save: bool):
@@ -574,31 +237,3 @@ def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
         **gradients.constants(),
     )  # fmt: skip
     return du, right
-
-
-def fold(call: Call, du: Tensor) -> Tensor:
-    """Return the capsules' gradient from that of every window's children."""
-    B, P, C, D = call.capsules.shape
-    _, W, K = call.mask.shape
-    if W == 1:
-        return du.view_as(call.capsules).to(call.capsules.dtype)
-    out = torch.empty_like(call.capsules)
-    block = min(1024, power_of_two(C * D))
-    grid = (B * P, -(-C * D // block))
-    run(fold_windows, grid, du, out, P, W, K, C * D, BLOCK=block)
-    return out
-
-
-def reduce_transform(call: Call, left: Tensor, right: Tensor):
-    """Return dW and dβ: what the iterations of all windows add up to."""
-    J, D, H = call.transform.shape
-    rows = left.shape[0] * left.shape[1]
-    # Enough programs to fill a GPU, each with some tiles of rows to add up.
-    parts = max(1, min(rows // 192, 512 // J))
-    out = torch.empty(parts, J * (D + 1) * H, dtype=torch.float32, device=left.device)
-    constants = {**call.constants(), **call.tiles(), "BR": 64}
-    each = -(-rows // parts)
-    run(transform_gradient, (J, parts), left, right, out, rows, each, **constants)
-    total = out.sum(0) if parts > 1 else out[0]
-    dtransform, dbias = total.to(call.transform.dtype).split([J * D * H, J * H])
-    return dtransform.view(J, D, H), dbias.view(J, H)

@@ -1,0 +1,99 @@
+"""Training steps: captured ones follow plain ones, text for text."""
+
+import numpy as np
+import pytest
+import torch
+
+from textcapsules.config import preset
+from textcapsules.model.builder import build_network
+from textcapsules.text.batch import epoch_batches
+from textcapsules.training.steps import (
+    EagerSteps,
+    GraphSteps,
+    make_steps,
+    padded_length,
+)
+from toy import TINY_MODEL
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def problem(n_texts: int = 37, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    documents = [
+        rng.integers(2, 50, rng.integers(1, 30)).astype(np.int32)
+        for _ in range(n_texts)
+    ]
+    return documents, np.eye(3, dtype=np.float32)[rng.integers(0, 3, n_texts)]
+
+
+def losses(kind, device: str, *, epochs: int = 6, n_texts: int = 37, **sections):
+    """Return the loss of every batch of some epochs, and the final weights."""
+    model = {**TINY_MODEL, **sections.pop("model", {})}
+    config = preset("paper").replace(
+        model=model, train={"batch_size": 8, "learning_rate": 0.01}, **sections
+    )
+    torch.manual_seed(0)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    steps = kind(config, network.to(device), torch.device(device))
+    found = []
+    for epoch in range(epochs):
+        steps.set_rate(0.01 * 0.9**epoch)
+        documents, targets = problem(n_texts, seed=epoch % 2)
+        batches = epoch_batches(list(map(len, documents)), 8, seed=0, epoch=epoch)
+        found += [float(x) for x in steps.run(documents, targets, batches, epoch)]
+    return found, [p.detach().cpu() for p in network.parameters()]
+
+
+def test_losses_are_summed_over_the_texts_of_a_batch() -> None:
+    config = preset("paper").replace(model=TINY_MODEL, train={"learning_rate": 0.0})
+    torch.manual_seed(0)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    steps = EagerSteps(config, network, torch.device("cpu"))
+    documents, targets = problem(6)
+    together = sum(steps.run(documents, targets, [np.arange(6)], 0))
+    alone = sum(steps.run(documents, targets, [np.array([row]) for row in range(6)], 0))
+    assert float(together) == pytest.approx(float(alone), rel=1e-5)
+
+
+def test_plain_steps_learn_and_the_rate_matters() -> None:
+    found, _ = losses(EagerSteps, "cpu", epochs=10, n_texts=16)
+    assert found[-1] < found[0]
+
+
+def test_steps_are_captured_on_a_gpu_only() -> None:
+    config = preset("paper").replace(model=TINY_MODEL)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    assert type(make_steps(config, network, torch.device("cpu"))) is EagerSteps
+
+
+def test_padded_length_never_cuts_a_text() -> None:
+    for longest in range(60):
+        assert longest <= padded_length(longest, None) < longest + 9
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"model": {"embeddings": "static"}},
+        {"model": {"shared": False}},
+        {"loss": {"loss": "spread"}},
+        {"loss": {"orphan_in_loss": True}},
+    ],
+    ids=str,
+)
+def test_captured_steps_follow_plain_ones(sections) -> None:
+    plain, plain_weights = losses(EagerSteps, "cuda", **sections)
+    captured, weights = losses(GraphSteps, "cuda", **sections)
+    # The same kernels in the same order: what is left is padding to other lengths,
+    # which changes the order of sums, amplified by some dozens of steps.
+    assert captured == pytest.approx(plain, rel=1e-3)
+    for one, other in zip(plain_weights, weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=2e-3)
+
+
+@needs_gpu
+def test_captured_steps_repeat_bit_for_bit() -> None:
+    assert losses(GraphSteps, "cuda")[0] == losses(GraphSteps, "cuda")[0]
