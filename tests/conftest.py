@@ -9,6 +9,8 @@ import torch
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
 torch.set_num_threads(1)
+if not torch.cuda.is_available():  # Triton reads it when a kernel is declared
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,9 @@ ORDER = """
     data.tickets.banks data.tickets.typos data.tickets.generate data.tickets data.load
     text text.tokenize text.vocabulary text.vectors text.batch
     model model.functional model.routing.reference
-    model.routing.cpu_simd model.routing.cpu_parts model.routing.cpu_kernels
-    model.routing.cpu_backward model.routing.cpu
+    model.routing.cpu_simd model.routing.cpu_rows model.routing.cpu_layout
+    model.routing.cpu_parts model.routing.cpu_passes model.routing.cpu_kernels
+    model.routing.cpu_backward model.routing.cpu_launch model.routing.cpu
     model.routing.gpu_parts model.routing.gpu_call model.routing.gpu_conv
     model.routing.gpu_chunks model.routing.gpu_tiles model.routing.gpu_class
     model.routing.gpu model.routing.gpu_squash

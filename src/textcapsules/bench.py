@@ -1,13 +1,14 @@
 """How fast, beside what else: every way to route, to train a step and to predict.
 
 All ways are timed in one run on the same numbers, since times of different runs do not
-compare. The floor is what the machine, measured in the same run, would need for the bytes
-and products that cannot be avoided; a way's share of it says how much is left to gain.
+compare. The floor is what the machine, measured in the same run, would need for the
+bytes and products that cannot be avoided; a way's share of it says what is left.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,11 +164,11 @@ def bench_routing(
         ways = ["votes", *ways] if votes else ways
         floor = routing_floor(layer, size, options.iterations, top)
         for way in dict.fromkeys(ways):
-            row = timed(way, lambda way=way: run(way), device)
+            row = timed(way, partial(run, way), device)
             yield finish_row(name, row, floor)
         if compiled:
-            function = torch.compile(route_windows)
-            row = timed("torch.compile", lambda: run("vote-free", function), device)
+            run_compiled = partial(run, "vote-free", torch.compile(route_windows))
+            row = timed("torch.compile", run_compiled, device)
             yield finish_row(name, row, floor)
 
 

@@ -143,7 +143,6 @@ class ClassCapsules(RoutedLayer):
     ) -> Routed:
         """(B, P, C, D) and (B, P) to one pose (B, J, D) a class."""
         # One window, the whole text.
-        poses, lengths, found = self.route(capsules, mask.unsqueeze(1), couplings)
-        return Routed(
-            poses.squeeze(1), lengths.squeeze(1), None if found is None else found[:, 0]
-        )
+        routed = self.route(capsules, mask.unsqueeze(1), couplings)
+        # A kernel that was not asked for couplings gives None in their place.
+        return Routed(*(None if found is None else found[:, 0] for found in routed))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from textcapsules.model.routing import RoutingOptions, route_windows
 
 pytest.importorskip("numba")
 
-from textcapsules.model.routing import cpu
+from textcapsules.model.routing import cpu, cpu_launch
 
 PAPER = RoutingOptions()
 FLOOR = 4 * torch.finfo(torch.float32).eps
@@ -54,22 +54,24 @@ def problem(
     )
 
 
-def found(given: Problem, options=PAPER, *, backend="cpu", couplings=True):
+def found(
+    given: Problem, options=PAPER, *, backend="cpu", couplings=True
+) -> dict[str, Tensor]:
     """Route, and go back from a fixed weighting of all outputs; everything by name."""
-    leaves = [None if t is None else t.detach().requires_grad_() for t in given[:3]]
+    u, W, beta = (None if t is None else t.detach().requires_grad_() for t in given[:3])
+    assert u is not None and W is not None
     if backend == "cpu":
         routed = cpu.route_windows_cpu(
-            *leaves, given.mask, options, couplings=couplings
-        )  # type: ignore[misc]
+            u, W, beta, given.mask, options, couplings=couplings
+        )
     else:
-        routed = route_windows(*leaves, given.mask, options, backend=backend)  # type: ignore[misc]
-    outputs = list(routed) if couplings else [routed.poses, routed.lengths]
+        routed = route_windows(u, W, beta, given.mask, options, backend=backend)
+    outputs: list[Any] = [*routed] if couplings else [routed.poses, routed.lengths]
     weights = [
         torch.arange(1, o.numel() + 1, dtype=torch.float64).sin().view_as(o).to(o)
         for o in outputs
-        if o is not None
     ]
-    present = [leaf for leaf in leaves if leaf is not None]
+    present = [leaf for leaf in (u, W, beta) if leaf is not None]
     total = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True))
     gradients = torch.autograd.grad(total, present)  # type: ignore[arg-type]
     names = [*NAMES[: len(outputs)], *NAMES[3 : 3 + len(present)]]
@@ -77,9 +79,9 @@ def found(given: Problem, options=PAPER, *, backend="cpu", couplings=True):
 
 
 def in_double(given: Problem) -> Problem:
+    u, W, beta, mask = given
     return Problem(
-        *(None if t is None else t.double() for t in given[:3]),  # type: ignore[arg-type]
-        given.mask,
+        u.double(), W.double(), None if beta is None else beta.double(), mask
     )
 
 
@@ -141,7 +143,7 @@ def test_awkward_shapes_are_as_accurate_as_plain_code(sizes) -> None:
 def test_gradcheck(squash: str) -> None:
     given = problem(2, 4, 2, 3, 2, 3, 3, dtype=torch.float64)
 
-    def routed(*leaves: Tensor) -> tuple[Tensor | None, ...]:
+    def routed(*leaves: Tensor) -> Any:
         options = RoutingOptions(3, True, True, squash)
         return cpu.route_windows_cpu(*leaves, given.mask, options, couplings=True)  # type: ignore[misc]
 
@@ -261,6 +263,30 @@ def test_bits_do_not_depend_on_the_threads(batch: int) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("threads", ["PyTorch's", "our own"])
+def test_either_threads_give_the_same_bits(threads, monkeypatch) -> None:
+    given = problem(6, 30, 8, 16, 3, 8, 16)
+    expected = found(given)
+    reached = []
+    if threads == "our own":  # as where PyTorch has another OpenMP
+        monkeypatch.setattr(cpu_launch, "team", lambda: None)
+        own = cpu_launch.pool
+        monkeypatch.setattr(cpu_launch, "pool", lambda: reached.append(1) or own())
+    elif cpu_launch.team() is None:
+        pytest.skip("PyTorch's threads cannot be had here")
+    else:
+        team = cpu_launch.team()
+        monkeypatch.setattr(cpu_launch, "team", lambda: reached.append(1) or team)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for name, value in found(given).items():
+            assert torch.equal(value, expected[name]), name
+    finally:
+        torch.set_num_threads(before)
+    assert len(reached) == 2  # forward and backward
+
+
 def test_callers_on_several_threads_do_not_disturb_each_other() -> None:
     problems = [problem(4, 20, 8, 16, 3, 8, 16) for _ in range(4)]
     alone = [cpu.route_windows_cpu(*given).poses for given in problems]
@@ -295,12 +321,12 @@ def test_a_forked_child_can_route() -> None:
 
 ANOTHER_PROCESS = """
 import torch
-from textcapsules.model.routing import cpu, cpu_backward
+from textcapsules.model.routing import cpu, cpu_launch
 u = torch.rand(2, 5, 3, 4, requires_grad=True)
 mask = torch.ones(2, 4, 2, dtype=torch.bool)
 cpu.route_windows_cpu(u, torch.rand(3, 4, 5), None, mask).poses.sum().backward()
-for compiler in (cpu.kernels().forward_kernel, cpu_backward.backward_kernel):
-    print(cpu.compile_cached(compiler, u.dtype).cache_hits)
+for name in ("cpu_kernels.forward_kernel", "cpu_backward.backward_kernel"):
+    print(cpu_launch.compile_cached(name, u.dtype).cache_hits)
 """
 
 
@@ -327,14 +353,14 @@ def test_the_package_imports_without_numba() -> None:
 def test_machine_code_goes_to_the_cache_or_where_it_can(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    good = cpu.code_folder.__wrapped__()
+    good = cpu_launch.code_folder.__wrapped__()
     assert good.is_relative_to(tmp_path / "textcapsules" / "kernels")
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    other = cpu.code_folder.__wrapped__()
+    other = cpu_launch.code_folder.__wrapped__()
     assert other.is_dir() and not other.is_relative_to(tmp_path)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
-    assert cpu.code_folder.__wrapped__().is_relative_to(tmp_path / "numba")
+    assert cpu_launch.code_folder.__wrapped__().is_relative_to(tmp_path / "numba")
     other.rmdir()
 
 
@@ -406,10 +432,11 @@ def test_exp_is_within_two_units_in_the_last_place(dtype) -> None:
     from numba import njit
 
     from textcapsules.model.routing import cpu_simd as simd
+    from textcapsules.model.routing.cpu_layout import pointers
 
     @njit
     def exponentials(like, addresses, n):
-        arrays = simd.pointers(addresses, like[0])
+        arrays = pointers(addresses, like[0])
         for i in range(0, n, simd.lanes(arrays.source)):
             simd.store(arrays.target, i, simd.exp(simd.load(arrays.source, i)))
 

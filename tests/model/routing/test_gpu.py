@@ -29,12 +29,6 @@ FLOOR = {torch.float32: 3e-6, torch.bfloat16: 2**-8}
 
 
 @pytest.fixture(autouse=True)
-def _interpret(monkeypatch: pytest.MonkeyPatch) -> None:
-    if DEVICE == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-
-
-@pytest.fixture(autouse=True)
 def _poison_fresh_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill what the kernels allocate with NaN: nothing unwritten may be read."""
 

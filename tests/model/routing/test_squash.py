@@ -1,23 +1,12 @@
 """The fused squash against the plain one, in float64, outputs and gradients."""
 
-import importlib
-
 import pytest
 import torch
 
 from textcapsules.model.functional import SQUASHES, squash
 from textcapsules.model.routing import squash_capsules
+from textcapsules.model.routing.gpu_squash import squash_gpu
 from triton_kernels import DEVICE
-
-# Fetched by name: the interpreter's version of it is in `sys.modules`.
-kernel = importlib.import_module("textcapsules.model.routing.gpu_squash")
-
-
-@pytest.fixture(autouse=True)
-def _interpret(monkeypatch: pytest.MonkeyPatch) -> None:
-    if DEVICE == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-
 
 FLOOR = 2e-7  # two roundings of a number near 1
 
@@ -33,7 +22,7 @@ def test_fused_squash_is_as_accurate_as_plain(kind, shape, scale) -> None:
     for name, function, dtype in (
         ("exact", squash, torch.float64),
         ("plain", squash, torch.float32),
-        ("fused", kernel.squash_gpu, torch.float32),
+        ("fused", squash_gpu, torch.float32),
     ):
         x = poses.to(dtype, copy=True).requires_grad_()
         out = function(x, kind)

@@ -1,37 +1,30 @@
 """Routing on a CPU by compiled kernels: the same results as `reference`, sooner.
 
 The kernels (`cpu_kernels`, `cpu_backward`) are compiled by numba at their first use and
-kept in the user's cache, so a second process loads them. They run on PyTorch's threads,
-not on numba's threading layers, of which one cannot be called from two threads at once,
-one not after a fork, and all compete with PyTorch's for the cores.
+kept in the user's cache, so a second process loads them (`cpu_launch`).
 """
 
-import ctypes
 import functools
-import hashlib
-import importlib
 import importlib.util
-import itertools
-import os
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from textcapsules.model.routing.cpu_launch import (
+    CHUNK_VECTORS,
+    VECTOR_BYTES,
+    backward_kernel,
+    forward_kernel,
+    layout,
+    run,
+)
 from textcapsules.model.routing.reference import Routed, RoutingOptions
 
 __all__ = ["route_windows_cpu", "supports"]
 
 SQUASH_CODES = {"none": 0, "norm": 1, "sabour": 2, "released": 3, "exp": 4, "tanh": 5}
-FILES = ("cpu_simd", "cpu_parts", "cpu_kernels", "cpu_backward")
-C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-VECTOR_BYTES = 64
-CHUNK_VECTORS = 8  # as in cpu_parts
 # Shares of the work, whatever the number of threads: so that results do not depend on
 # it. More would balance better and cost one more dW each.
 GROUPS = 16
@@ -115,7 +108,7 @@ class Route(torch.autograd.Function):
         totals = capsules.new_empty(windows, slots, sizes.slot)
         matrices = both_ways(transform.detach(), bias, sizes)
         tensors = (capsules, *matrices, poses, lengths, coupled, sums, totals)
-        arrays = kernels().Arrays(*(t.data_ptr() for t in tensors))
+        arrays = layout().Arrays(*(t.data_ptr() for t in tensors))
         run(forward_kernel(capsules.dtype), capsules, mask, sizes, arrays)
         ctx.save_for_backward(capsules, mask, *matrices, sums, totals)
         ctx.options, ctx.couplings = options, couplings
@@ -124,7 +117,7 @@ class Route(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor | None):
+    def backward(ctx: Any, *slopes: Tensor | None):  # type: ignore[override]
         d_poses, d_lengths, d_couplings = slopes
         capsules, mask, push, pull, sums, totals = ctx.saved_tensors
         J, D, H = ctx.transform
@@ -144,9 +137,9 @@ class Route(torch.autograd.Function):
             empty if d_couplings is None else d_couplings.contiguous(),
         )
         tensors = (capsules, push, pull, empty, empty, empty, sums, totals)
-        arrays = kernels().Arrays(*(t.data_ptr() for t in tensors))
+        arrays = layout().Arrays(*(t.data_ptr() for t in tensors))
         tensors = (*given, d_capsules, d_push)
-        gradients = kernels().Gradients(*(t.data_ptr() for t in tensors))
+        gradients = layout().Gradients(*(t.data_ptr() for t in tensors))
         run(backward_kernel(capsules.dtype), capsules, mask, sizes, arrays, gradients)
         d_push = d_push.sum(0)[:J, :, :H]
         d_bias = d_push[:, D] if ctx.has_bias else None
@@ -202,7 +195,7 @@ def measure(
     per_segment = -(-W // cuts)
     per_text = -(-W // per_segment)
     children = (per_segment + K - 1) * C
-    return kernels().Sizes(
+    return layout().Sizes(
         types=C,
         child_size=D,
         child_pad=padded(D),
@@ -230,65 +223,6 @@ def measure(
     )
 
 
-def workspace(sizes: Any, like: Tensor, back: bool) -> list[int]:
-    """Return how many numbers each part of Children, Parents and Pass has."""
-    slots, lanes = sizes.iterations, VECTOR_BYTES // like.element_size()
-    below = sizes.slot * sizes.child_pad
-    above = sizes.parents_pad * sizes.parent_pad
-    columns = sizes.child_pad * sizes.stride
-    one, wide = sizes.slot, int(back)
-    logits = 2 * sizes.parents_pad * (CHUNK_VECTORS + 1) * lanes
-    children = (columns, columns, sizes.stride, sizes.stride)
-    children += (wide * columns, wide * sizes.stride)
-    parents = (below, one, above, one, one, above, below, one)
-    work = (logits, below, sizes.parents_pad * lanes, below, one, above, 2 * below, one)
-    return [*children, *(slots * n for n in parents), *work]
-
-
-def run(kernel: Any, capsules: Tensor, mask: Tensor, sizes: Any, *tensors: Any) -> None:
-    """Run a kernel on as many threads as PyTorch uses, this among them."""
-    n_threads = max(1, min(torch.get_num_threads(), sizes.groups))
-    lengths = workspace(sizes, capsules, len(tensors) > 1)
-    memory = torch.empty(n_threads, sum(lengths), dtype=capsules.dtype)
-    block = [0, 0, 0]
-    for own in memory:
-        starts = itertools.accumulate(lengths[:-1], initial=0)
-        places = [own.data_ptr() + own.element_size() * start for start in starts]
-        part = [mask.data_ptr(), *sizes, *itertools.chain(*tensors), *places]
-        block += part
-        block[2] = len(part)
-    data = (ctypes.c_int64 * len(block))(*block)
-    parallel = None if forked else team()
-    if n_threads == 1:
-        kernel(data)
-    elif parallel is not None:
-        parallel(kernel, data, n_threads, 0)
-    else:
-        others = [pool().submit(kernel, data) for _ in range(n_threads - 1)]
-        kernel(data)
-        for other in others:
-            other.result()
-
-
-@functools.cache
-def team() -> Any:
-    """Return a function that runs another on PyTorch's own threads, or None.
-
-    Threads of ours would wait for a core: those of PyTorch go on spinning on it for
-    milliseconds after each operation (forward pass of the paper's layer on two cores:
-    6.8 ms instead of 3.9). GOMP_parallel is how compiled OpenMP code starts a parallel
-    region; PyTorch's library finds the one it was linked with.
-    """
-    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        parallel = ctypes.CDLL(str(library)).GOMP_parallel
-    except (OSError, AttributeError):  # another system, or another OpenMP
-        return None
-    parallel.argtypes = (C_FUNCTION, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-    parallel.restype = None
-    return parallel
-
-
 @functools.cache
 def has_numba() -> bool:
     """Return whether numba can be imported, without doing so."""
@@ -296,82 +230,3 @@ def has_numba() -> bool:
         return importlib.util.find_spec("numba") is not None
     except ValueError:  # what a module set to None in sys.modules raises
         return False
-
-
-@functools.cache
-def pool() -> ThreadPoolExecutor:
-    """Return threads of our own, for where PyTorch's cannot be had."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="textcapsules")
-
-
-def note_fork() -> None:
-    """Remember that this process is a fork: it has none of its parent's threads."""
-    global forked
-    forked = True
-    pool.cache_clear()
-
-
-forked = False
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=note_fork)
-
-
-def kernels() -> ModuleType:
-    """Return the module of the forward kernel, imported at the first use."""
-    return importlib.import_module("textcapsules.model.routing.cpu_kernels")
-
-
-@functools.cache
-def forward_kernel(dtype: torch.dtype) -> Any:
-    """Return the forward pass for a type of numbers."""
-    return C_FUNCTION(compile_cached(kernels().forward_kernel, dtype).address)
-
-
-@functools.cache
-def backward_kernel(dtype: torch.dtype) -> Any:
-    """Return the backward pass for a type of numbers."""
-    module = importlib.import_module("textcapsules.model.routing.cpu_backward")
-    return C_FUNCTION(compile_cached(module.backward_kernel, dtype).address)
-
-
-@functools.cache
-def compile_cached(compiler: Any, dtype: torch.dtype) -> Any:
-    """Compile a kernel, or load its machine code from our folder of the cache.
-
-    Numba asks for the folder when it decorates, and looks only at the age of a
-    function's own file; ours carries the sum of all files that are compiled together.
-    """
-    from numba import config, types
-
-    number = types.float32 if dtype == torch.float32 else types.float64
-    settings: Any = config
-    before = settings.CACHE_DIR
-    try:
-        settings.CACHE_DIR = str(code_folder())
-        return compiler(number)
-    finally:
-        settings.CACHE_DIR = before
-
-
-@functools.cache
-def code_folder() -> Path:
-    """Return a folder for machine code that can be written to."""
-    digest = hashlib.sha256()
-    for name in FILES:
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    folder = cache_folder() / digest.hexdigest()[:16]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:  # no home, or one that is read-only
-        return Path(tempfile.mkdtemp(prefix="textcapsules-kernels-"))
-
-
-def cache_folder() -> Path:
-    """Return where machine code is kept, for all versions of the kernels."""
-    named, base = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    if named:
-        return Path(named) / "textcapsules"
-    # The same place as data.read.cache_folder, which the model must not import.
-    return (Path(base) if base else Path.home() / ".cache") / "textcapsules" / "kernels"

@@ -15,9 +15,17 @@ from typing import Any
 from numba import types
 
 from textcapsules.model.routing.cpu_kernels import (
+    clear,
+    meet,
+    pull,
+    push,
+    segment_bounds,
+)
+from textcapsules.model.routing.cpu_layout import (
     BLOCK_HEAD,
     N_ARRAYS,
     N_CHILDREN,
+    N_GRADIENTS,
     N_PARENTS,
     N_SIZES,
     Arrays,
@@ -27,15 +35,10 @@ from textcapsules.model.routing.cpu_kernels import (
     Pass,
     Sizes,
     c_function,
-    clear,
-    form_logits,
-    highest,
-    meet,
-    pull,
-    push,
-    read_children,
-    segment_bounds,
-    weigh,
+    fetch_add,
+    pointer,
+    pointers,
+    unpack,
 )
 from textcapsules.model.routing.cpu_parts import (
     add_lengths_back,
@@ -49,30 +52,30 @@ from textcapsules.model.routing.cpu_parts import (
     squash_rows_back,
     sum_rows,
 )
+from textcapsules.model.routing.cpu_passes import (
+    form_logits,
+    highest,
+    read_children,
+    weigh,
+)
+from textcapsules.model.routing.cpu_rows import transpose
 from textcapsules.model.routing.cpu_simd import (
     add,
     divide,
     exp,
-    fetch_add,
     fma,
     lane_sum,
     lanes,
     load,
     multiply,
-    pointer,
-    pointers,
     splat,
     splat_at,
     store,
     subtract,
-    transpose,
     unless_zero,
-    unpack,
 )
 
 __all__ = ["backward_kernel"]
-
-N_GRADIENTS = len(Gradients._fields)
 
 
 @merged

@@ -1,326 +1,55 @@
-"""The compiled loops of routing on a CPU: forward and backward of one segment.
+"""The compiled loops of routing on a CPU: the forward pass.
 
 Logits accumulate, so no pass needs those of the pass before: with A_j = Σ W_j v_j and
 k_j = Σ β_j·v_j over the passes so far, l_ij = u_i·A_j + k_j. A pass is then two
 products of small matrices, (J, D)(D, I) for the logits and (J, I)(I, D) for the sums,
 with a softmax between them, over a chunk of children that stays in the nearest cache.
-Lanes of a vector are children wherever a softmax is near, so no parent count is awkward
-and nothing is summed across lanes; the children are therefore held twice, as rows
-(I, D) and as columns (D, I).
 
 A segment is a run of windows of one text, a group a run of segments. Threads take
 groups from a counter; each group adds up its own share of dW, and the shares are added
 in the order of the groups, so the result does not depend on who did what.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cfunc, types
+from numba import types
 
+from textcapsules.model.routing.cpu_layout import (
+    BLOCK_HEAD,
+    N_ARRAYS,
+    N_CHILDREN,
+    N_PARENTS,
+    N_SIZES,
+    Arrays,
+    Children,
+    Parents,
+    Pass,
+    Sizes,
+    c_function,
+    fetch_add,
+    pointer,
+    pointers,
+    unpack,
+)
 from textcapsules.model.routing.cpu_parts import (
-    add_logits_product,
     compiled,
     dot_rows,
     each_times,
     fill,
-    logits_row,
     merged,
     norm_rows,
-    round_up,
-    set_product,
     squash_lengths,
     squash_rows,
-    sum_rows,
 )
-from textcapsules.model.routing.cpu_simd import (
-    add,
-    divide,
-    exp,
-    fetch_add,
-    fma,
-    lane_sum,
-    lanes,
-    load,
-    maximum,
-    multiply,
-    pointer,
-    pointers,
-    splat,
-    splat_at,
-    store,
-    subtract,
-    transpose,
-    unless_zero,
-    unpack,
+from textcapsules.model.routing.cpu_passes import (
+    agreed_pass,
+    even_pass,
+    read_children,
+    weigh,
 )
+from textcapsules.model.routing.cpu_simd import lanes, load, multiply, splat_at, store
 
-__all__ = [
-    "Arrays",
-    "Children",
-    "Gradients",
-    "Parents",
-    "Pass",
-    "Sizes",
-    "forward_kernel",
-]
-
-# A Block is what a kernel is called with, int64 all: the next group, the next thread,
-# the length of a thread's part, and for each thread its part: where the mask is, Sizes,
-# Arrays, in the backward pass Gradients, and its own Children, Parents and Pass.
-BLOCK_HEAD = 3
-c_function = cfunc(types.void(types.voidptr), error_model="numpy", cache=True)
-
-
-class Sizes(NamedTuple):
-    """All whole numbers of a problem, the options among them."""
-
-    types: int  # C
-    child_size: int  # D
-    child_pad: int
-    positions: int  # P
-    window: int  # K
-    windows: int  # W
-    parents: int  # J
-    parents_pad: int
-    parent_size: int  # H
-    parent_pad: int
-    iterations: int
-    leaky: int
-    amendment: int
-    squash: int
-    per_segment: int  # windows
-    per_text: int  # segments
-    segments: int  # in all
-    groups: int
-    chunk: int  # children whose logits are held at once
-    stride: int  # of a row of columns
-    slot: int  # J padded to whole vectors
-    keeps_sums: int
-    has_couplings: int
-
-
-class Arrays(NamedTuple):
-    """Where the tensors of a forward pass are; in the kernels, pointers to them."""
-
-    capsules: int  # (B, P, C, D)
-    push: int  # W and below it β, (J_pad, D + 1, H_pad)
-    pull: int  # W transposed, (J_pad, H, D_pad)
-    poses: int  # (B, W, J, H)
-    lengths: int  # (B, W, J)
-    couplings: int  # (B, W, K·C, J) or empty
-    sums: int  # Σ_i c_ij u_i of every pass, (B, W, R, slot, D_pad), or empty
-    totals: int  # Σ_i c_ij, (B, W, R, slot), or empty
-
-
-class Gradients(NamedTuple):
-    """The further tensors of a backward pass; those of poses etc. are given."""
-
-    poses: int
-    lengths: int
-    couplings: int  # or empty
-    capsules: int  # (segments, positions of a segment, C, D)
-    push: int  # (groups, J_pad, D + 1, H_pad)
-
-
-class Children(NamedTuple):
-    """The capsules of a segment, and of its present window their weights."""
-
-    rows: int  # (I, D_pad)
-    columns: int  # (D_pad, stride)
-    norms: int  # |u|
-    weights: int  # â, 0 where masked and in the lanes past the window
-    d_columns: int
-    d_norms: int
-
-
-class Parents(NamedTuple):
-    """The parents of a window, with a slot for every pass."""
-
-    sums: int  # (J_pad, D_pad)
-    totals: int  # (J_pad,)
-    inputs: int  # t, before the squash, (J_pad, H_pad)
-    norms: int  # |t|, (J_pad,)
-    lengths: int  # |v|
-    poses: int  # v, (J_pad, H_pad)
-    pulled: int  # A that the pass used, (J_pad, D_pad); of the first, zeros
-    offsets: int  # k, (J_pad,)
-
-
-class Pass(NamedTuple):
-    """What a pass works in."""
-
-    logits: int  # then couplings, (2 J_pad, logits_row)
-    turned: int  # A transposed, (D_pad, slot)
-    lane_sums: int  # (J_pad, lanes)
-    d_pulled: int  # (J_pad, D_pad)
-    d_offsets: int
-    d_inputs: int  # (J_pad, H_pad)
-    stacked: int  # gradient of the sums, J_pad rows below it A, (2 slot, D_pad)
-    d_totals: int
-
-
-N_SIZES, N_ARRAYS = len(Sizes._fields), len(Arrays._fields)
-N_CHILDREN, N_PARENTS = len(Children._fields), len(Parents._fields)
-
-
-@compiled
-def read_children(sizes, capsules, first, n, children):
-    """Lay out n capsules, the first of which is capsules[first:]."""
-    rows, columns, norms = children.rows, children.columns, children.norms
-    size, pad, stride = sizes.child_size, sizes.child_pad, sizes.stride
-    step, whole = lanes(rows), round_up(n, lanes(rows))
-    if size == pad:
-        for i in range(0, n * pad, step):
-            store(rows, i, load(capsules, first + i))
-        fill(rows, n * pad, (whole - n) * pad, 0.0)
-    else:
-        fill(rows, 0, whole * pad, 0.0)
-        for i in range(n):
-            for d in range(size):
-                rows[i * pad + d] = capsules[first + i * size + d]
-    for d in range(0, pad, step):
-        for i in range(0, whole, step):
-            transpose(rows, i * pad + d, pad, columns, d * stride + i, stride)
-        for r in range(d, d + step):  # lanes past the last child are read, not used
-            fill(columns, r * stride + whole, stride - whole, 0.0)
-    if sizes.amendment:
-        norm_rows((rows, 0), pad, n, norms, 0)
-
-
-@compiled
-def weigh(sizes, mask, first, children):
-    """Set the weights of a window; return where its unmasked positions start and end.
-
-    `first` is where the window's mask and its position begin.
-    """
-    at, position = first
-    start, end = 0, sizes.window
-    while end > start and not mask[at + end - 1]:
-        end -= 1
-    while start < end and not mask[at + start]:
-        start += 1
-    types, weights = sizes.types, children.weights
-    n = (end - start) * types
-    fill(weights, 0, round_up(n, lanes(weights)), 0.0)
-    for k in range(start, end):
-        if mask[at + k]:
-            for c in range(types):
-                child = (position + k) * types + c
-                weights[(k - start) * types + c] = (
-                    children.norms[child] if sizes.amendment else 1.0
-                )
-    return start, end
-
-
-@compiled
-def even_pass(sizes, children, first, n, parents):
-    """Sum children whose couplings are all alike, as in the first pass."""
-    rows, weights, sums = children.rows, children.weights, parents.sums
-    pad = sizes.child_pad
-    share = splat(sums, 1.0 / (sizes.parents + sizes.leaky))
-    total = splat(sums, 0.0)
-    for i in range(0, n, lanes(weights)):
-        total = add(total, load(weights, i))
-    whole = lane_sum(multiply(total, share))
-    for j in range(sizes.parents):
-        parents.totals[j] = whole
-    for d in range(0, pad, lanes(sums)):
-        total = splat(sums, 0.0)
-        for begin in range(0, n, sizes.chunk):  # short sums of short sums
-            part = splat(sums, 0.0)
-            for i in range(begin, min(begin + sizes.chunk, n)):
-                row = load(rows, (first + i) * pad + d)
-                part = fma(splat_at(weights, i), row, part)
-            total = add(total, part)
-        total = multiply(total, share)
-        for j in range(sizes.parents):
-            store(sums, j * pad + d, total)
-
-
-@compiled
-def form_logits(sizes, children, first, n, work, matrix, start, out):
-    """Set out (J_pad, n) to children times a matrix, plus `start` of each parent."""
-    (a, a0), (x, x0), (turned, slot) = matrix, out, (work.turned, sizes.slot)
-    for d in range(0, sizes.child_pad, lanes(x)):
-        for j in range(0, slot, lanes(x)):
-            source = a0 + j * sizes.child_pad + d
-            transpose(a, source, sizes.child_pad, turned, d * slot + j, slot)
-    set_product(
-        (turned, 0, slot),
-        (children.columns, first, sizes.stride),
-        (x, x0, logits_row(lanes(x))),
-        start,
-        (sizes.parents_pad, sizes.child_size, n),
-    )
-
-
-@compiled
-def highest(sizes, logits, i):
-    """Return the largest logit of lanes i, and the leak's part of the softmax's sum."""
-    row, zero = logits_row(lanes(logits)), splat(logits, 0.0)
-    top = zero if sizes.leaky else load(logits, i)
-    for at in range(i, i + sizes.parents * row, row):
-        top = maximum(load(logits, at), top)
-    return top, exp(subtract(zero, top)) if sizes.leaky else zero
-
-
-@compiled
-def couple(sizes, logits, weight, i):
-    """Turn lanes i of the logits into couplings."""
-    row = logits_row(lanes(logits))
-    top, total = highest(sizes, logits, i)
-    for at in range(i, i + sizes.parents * row, row):
-        x = exp(subtract(load(logits, at), top))
-        total = add(total, x)
-        store(logits, at, x)
-    scale = divide(weight, total)
-    for at in range(i, i + sizes.parents * row, row):
-        c = multiply(scale, load(logits, at))
-        store(logits, at, unless_zero(weight, c))
-
-
-@merged
-def agreed_pass(sizes, children, first, n, parents, work, slot, out):
-    """Sum the children with the couplings that the pulled parents of a slot give.
-
-    The last pass also writes the couplings to `out`, if they were asked for.
-    """
-    j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, work.logits
-    step = lanes(logits)
-    row, at = logits_row(step), slot * sizes.slot * d_pad
-    sums, lane_sums, weights = parents.sums, work.lane_sums, children.weights
-    fill(sums, at, j_pad * d_pad, 0.0)
-    fill(lane_sums, 0, j_pad * step, 0.0)
-    for begin in range(0, n, sizes.chunk):
-        m = min(sizes.chunk, n - begin)
-        form_logits(
-            sizes,
-            children,
-            first + begin,
-            m,
-            work,
-            (parents.pulled, at),
-            (parents.offsets, slot * sizes.slot),
-            (logits, 0),
-        )
-        for i in range(0, m, step):
-            couple(sizes, logits, load(weights, begin + i), i)
-        sum_rows((logits, 0), row, m, sizes.parents, lane_sums)
-        add_logits_product(
-            (logits, 0, 1),
-            (children.rows, (first + begin) * d_pad, d_pad),
-            (sums, at, d_pad),
-            (lane_sums, 0),
-            (j_pad, m, d_pad),
-        )
-        if sizes.has_couplings and slot + 1 == sizes.iterations:
-            couplings, c0 = out
-            for i in range(m):
-                for j in range(sizes.parents):
-                    c = c0 + (begin + i) * sizes.parents + j
-                    couplings[c] = logits[j * row + i]
-    for j in range(j_pad):
-        parents.totals[slot * sizes.slot + j] = lane_sum(load(lane_sums, j * step))
+__all__ = ["clear", "forward_kernel", "meet", "pull", "push", "segment_bounds"]
 
 
 @compiled
@@ -437,16 +166,17 @@ def route_window(sizes, arrays, children, parents, work, window, first, reach):
     start, end = reach
     n, stride = (end - start) * sizes.types, sizes.parents
     at = (window * sizes.window + start) * sizes.types * stride
-    even_pass(sizes, children, first, n, parents)
     if sizes.has_couplings and sizes.iterations == 1:
         for i in range(n):
             for j in range(stride):
                 share = children.weights[i] / (stride + sizes.leaky)
                 arrays.couplings[at + i * stride + j] = share
-    meet(sizes, arrays, parents, 0)
-    for slot in range(1, sizes.iterations):
-        out = (arrays.couplings, at)
-        agreed_pass(sizes, children, first, n, parents, work, slot, out)
+    for slot in range(sizes.iterations):
+        if slot == 0:
+            even_pass(sizes, children, first, n, parents)
+        else:
+            out = (arrays.couplings, at)
+            agreed_pass(sizes, children, first, n, parents, work, slot, out)
         meet(sizes, arrays, parents, slot)
     write_window(sizes, arrays, parents, window)
 

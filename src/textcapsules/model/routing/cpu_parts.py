@@ -10,6 +10,7 @@ from typing import Any
 
 from numba import njit
 
+from textcapsules.model.routing.cpu_rows import rows_of
 from textcapsules.model.routing.cpu_simd import (
     add,
     divide,
@@ -20,7 +21,6 @@ from textcapsules.model.routing.cpu_simd import (
     maximum,
     minimum,
     multiply,
-    rows_of,
     splat,
     splat_at,
     store,

@@ -4,13 +4,13 @@ Numba turns scalar loops into vectors only where LLVM can prove that arrays do n
 overlap, and it has no arrays on the stack; a tile of eight running sums is neither. So
 `Vector` is one LLVM vector of 512 bits (16 float32 or 8 float64), which LLVM splits in
 two or four on machines with narrower registers, and the functions below are its
-instructions. An array here is a pointer to its numbers (`pointers`): numba's own arrays
-are seven values each and counted references, which made the kernels slow to compile.
-Indices are not checked.
+instructions. An array here is a pointer to its numbers: numba's own arrays are seven
+values each and counted references, which made the kernels slow to compile. Indices are
+not checked.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
@@ -19,28 +19,27 @@ from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import models, register_model
 
 __all__ = [
+    "Vector",
     "add",
+    "call",
     "divide",
     "exp",
-    "fetch_add",
     "fma",
+    "intrinsic",
     "lane_sum",
     "lanes",
     "load",
     "maximum",
     "minimum",
     "multiply",
-    "pointer",
-    "pointers",
-    "root",
-    "rows_of",
+    "read",
+    "repeat",
     "splat",
     "splat_at",
     "store",
     "subtract",
-    "transpose",
     "unless_zero",
-    "unpack",
+    "write",
 ]
 
 # An intrinsic's first parameter is numba's, not the caller's: hidden from checkers.
@@ -63,49 +62,6 @@ class VectorModel(models.PrimitiveModel):
     def __init__(self, manager, vector) -> None:
         number = manager.lookup(vector.dtype).get_value_type()
         super().__init__(manager, vector, ir.VectorType(number, vector.lanes))
-
-
-@intrinsic
-def pointer(typingctx, address, like):
-    """Return an address, an int64 or a C pointer, as a pointer to numbers like one."""
-    result = types.CPointer(like)
-
-    def generate(context, builder, signature, arguments):
-        kind = context.get_value_type(result)
-        cast = builder.bitcast if address is types.voidptr else builder.inttoptr
-        return cast(arguments[0], kind)
-
-    return result(address, like), generate
-
-
-@intrinsic
-def unpack(typingctx, names, block, at):
-    """Return block[at:], int64, as an instance of a class of named tuples."""
-    count = len(names.instance_class._fields)
-    result = types.NamedUniTuple(types.int64, count, names.instance_class)
-
-    def generate(context, builder, signature, arguments):
-        one = context.get_constant(types.intp, 1)
-        spots = places(builder, [*arguments[1:], one], 0, count)
-        numbers = [builder.load(place) for place in spots]
-        return context.make_tuple(builder, signature.return_type, numbers)
-
-    return result(names, block, types.intp), generate
-
-
-@intrinsic
-def pointers(typingctx, addresses, like):
-    """Return a named tuple of addresses as one of pointers to numbers like one."""
-    kind = types.CPointer(like)
-    result = types.NamedUniTuple(kind, addresses.count, addresses.instance_class)
-
-    def generate(context, builder, signature, arguments):
-        numbers = cgutils.unpack_tuple(builder, arguments[0], addresses.count)
-        place = context.get_value_type(kind)
-        found = [builder.inttoptr(number, place) for number in numbers]
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return result(addresses, like), generate
 
 
 def repeat(builder, number, vector_type):
@@ -212,54 +168,21 @@ def fma(typingctx, a, b, c):
     return a(a, a, a), generate
 
 
-@intrinsic
-def add(typingctx, a, b):
-    """Return a + b."""
+def on_pairs(instruction):
+    """Return a function of two vectors that is one instruction of LLVM's."""
 
-    def generate(context, builder, signature, arguments):
-        return builder.fadd(*arguments)
+    @intrinsic
+    def apply(typingctx, a, b):
+        def generate(context, builder, signature, arguments):
+            return getattr(builder, instruction)(*arguments)
 
-    return a(a, a), generate
+        return a(a, a), generate
 
-
-@intrinsic
-def subtract(typingctx, a, b):
-    """Return a - b."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fsub(*arguments)
-
-    return a(a, a), generate
+    return apply
 
 
-@intrinsic
-def multiply(typingctx, a, b):
-    """Return a·b."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fmul(*arguments)
-
-    return a(a, a), generate
-
-
-@intrinsic
-def divide(typingctx, a, b):
-    """Return a/b."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fdiv(*arguments)
-
-    return a(a, a), generate
-
-
-@intrinsic
-def root(typingctx, a):
-    """Return the square root of every lane."""
-
-    def generate(context, builder, signature, arguments):
-        return call(builder, "sqrt", context.get_value_type(a), *arguments)
-
-    return a(a), generate
+add, subtract = on_pairs("fadd"), on_pairs("fsub")
+multiply, divide = on_pairs("fmul"), on_pairs("fdiv")
 
 
 @intrinsic
@@ -355,192 +278,6 @@ def lane_sum(typingctx, a):
     return a.dtype(a), generate
 
 
-def element(builder, data, at, row, r):
-    """Return the address of data[at + r * row], r being known when compiling."""
-    return builder.gep(data, [builder.add(at, builder.mul(row, row.type(r)))])
-
-
-def places(builder, arguments, which, count):
-    """Return the addresses of array[at + r * row], those three from `which` on."""
-    array, at, row = arguments[which : which + 3]
-    return [element(builder, array, at, row, r) for r in range(count)]
-
-
-class Rows(NamedTuple):
-    """Functions on a tuple of vectors, one a row of a matrix; `row` leads to the next.
-
-    load(array, at, row), save(sums, array, at, row): row r is array[at + r * row:].
-    zero(array): zeros.  add(sums, others): their sums.
-    splat(array, at): array[at + r] in every lane of row r.
-    accumulate(sums, array, at, x): add array[at + r * step] times x to row r.
-    accumulate_own(sums, array, at, row, others, there, others_row): add
-        array[at + r * row] times the vector others[there + r * others_row:] to row r.
-    """
-
-    load: Any
-    zero: Any
-    add: Any
-    splat: Any
-    accumulate: Any
-    accumulate_own: Any
-    save: Any
-
-
-def rows_of(count, step):
-    """Return the functions on `count` rows.
-
-    The step of `accumulate` is a function of the lanes: known when compiling, so that
-    every row's number is at a fixed distance from one address.
-    """
-
-    def gather(context, builder, signature, vectors):
-        return context.make_tuple(builder, signature.return_type, vectors)
-
-    @intrinsic
-    def load_rows(typingctx, array, at, row):
-        vector = Vector(array.dtype)
-
-        def generate(context, builder, signature, arguments):
-            kind = context.get_value_type(vector)
-            spots = places(builder, arguments, 0, count)
-            vectors = [read(builder, place, kind, array) for place in spots]
-            return gather(context, builder, signature, vectors)
-
-        return types.UniTuple(vector, count)(array, types.intp, types.intp), generate
-
-    @intrinsic
-    def zero_rows(typingctx, array):
-        vector = Vector(array.dtype)
-
-        def generate(context, builder, signature, arguments):
-            nothing = ir.Constant(context.get_value_type(vector), None)
-            return gather(context, builder, signature, [nothing] * count)
-
-        return types.UniTuple(vector, count)(array), generate
-
-    @intrinsic
-    def add_rows(typingctx, sums, others):
-        def generate(context, builder, signature, arguments):
-            ours, theirs = (
-                cgutils.unpack_tuple(builder, rows, count) for rows in arguments
-            )
-            pairs = zip(ours, theirs, strict=True)
-            vectors = [builder.fadd(one, other) for one, other in pairs]
-            return gather(context, builder, signature, vectors)
-
-        return sums(sums, sums), generate
-
-    @intrinsic
-    def splat_rows(typingctx, array, at):
-        vector = Vector(array.dtype)
-
-        def generate(context, builder, signature, arguments):
-            one = context.get_constant(types.intp, 1)
-            arguments = [*arguments, one]
-            spots = places(builder, arguments, 0, count)
-            kind = context.get_value_type(vector)
-            vectors = [repeat(builder, builder.load(place), kind) for place in spots]
-            return gather(context, builder, signature, vectors)
-
-        return types.UniTuple(vector, count)(array, types.intp), generate
-
-    @intrinsic
-    def accumulate(typingctx, sums, array, at, x):
-        def generate(context, builder, signature, arguments):
-            total, array, at, factor = arguments
-            row = context.get_constant(types.intp, step.py_func(x.lanes))
-            arguments, vectors = [total, array, at, row], []
-            spots = places(builder, arguments, 1, count)
-            for r, place in enumerate(spots):
-                number = repeat(builder, builder.load(place), factor.type)
-                part = builder.extract_value(total, r)
-                vectors.append(call(builder, "fma", part.type, number, factor, part))
-            return gather(context, builder, signature, vectors)
-
-        return sums(sums, array, types.intp, x), generate
-
-    @intrinsic
-    def accumulate_own(typingctx, sums, array, at, row, others, there, others_row):
-        def generate(context, builder, signature, arguments):
-            ours = places(builder, arguments, 1, count)
-            theirs = places(builder, arguments, 4, count)
-            vectors = []
-            for r, (place, other) in enumerate(zip(ours, theirs, strict=True)):
-                part = builder.extract_value(arguments[0], r)
-                number = repeat(builder, builder.load(place), part.type)
-                x = read(builder, other, part.type, array)
-                vectors.append(call(builder, "fma", part.type, number, x, part))
-            return gather(context, builder, signature, vectors)
-
-        whole = (types.intp, types.intp)
-        return sums(sums, array, *whole, others, *whole), generate
-
-    @intrinsic
-    def save_rows(typingctx, sums, array, at, row):
-        def generate(context, builder, signature, arguments):
-            spots = places(builder, arguments, 1, count)
-            for r, place in enumerate(spots):
-                write(builder, builder.extract_value(arguments[0], r), place, array)
-            return context.get_dummy_value()
-
-        return types.void(sums, array, types.intp, types.intp), generate
-
-    return Rows(
-        load_rows,
-        zero_rows,
-        add_rows,
-        splat_rows,
-        accumulate,
-        accumulate_own,
-        save_rows,
-    )
-
-
-@intrinsic
-def transpose(typingctx, source, at, row, target, there, target_row):
-    """Copy a square of as many rows as lanes, transposed, from source to target."""
-    count = Vector(source.dtype).lanes
-
-    def generate(context, builder, signature, arguments):
-        kind = context.get_value_type(Vector(source.dtype))
-        rows = [
-            read(builder, element(builder, *arguments[:3], r), kind, source)
-            for r in range(count)
-        ]
-        order = ir.VectorType(ir.IntType(32), count)
-        # Interleaving row r with row r + n/2 everywhere, log2 n times over, moves every
-        # number to its place.
-        mixed = [i // 2 + count * (i % 2) for i in range(2 * count)]
-        low, high = (
-            ir.Constant(order, mixed[part : part + count]) for part in (0, count)
-        )
-        for _ in range(count.bit_length() - 1):
-            pairs = zip(rows[: count // 2], rows[count // 2 :], strict=True)
-            rows = [
-                builder.shuffle_vector(one, other, half)
-                for one, other in pairs
-                for half in (low, high)
-            ]
-        for r, vector in enumerate(rows):
-            write(builder, vector, element(builder, *arguments[3:], r), target)
-        return context.get_dummy_value()
-
-    whole = (types.intp, types.intp)
-    return types.void(source, *whole, target, *whole), generate
-
-
-@intrinsic
-def fetch_add(typingctx, counters, index):
-    """Add 1 to one of some int64 and return what it was, safe among threads."""
-
-    def generate(context, builder, signature, arguments):
-        place = builder.gep(arguments[0], [arguments[1]])
-        one = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw("add", place, one, ordering="monotonic")
-
-    return types.int64(counters, types.intp), generate
-
-
 # exp(x) = 2^n exp(r), n = x / ln 2 rounded and |r| <= ln 2 / 2; ln 2 in two parts, the
 # first so short that n·ln 2 is exact. Taylor's error at the ends is below half an ulp.
 LOG2_E = math.log2(math.e)
@@ -568,7 +305,7 @@ def exp_constants(typingctx, a):
         parts = [constant(kind, number) for number in numbers]
         return context.make_tuple(builder, signature.return_type, parts)
 
-    return types.UniTuple(a, 3)(a), generate  # type: ignore[call-arg]
+    return types.UniTuple(a, 3)(a), generate
 
 
 @intrinsic

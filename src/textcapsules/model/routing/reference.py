@@ -35,7 +35,7 @@ class Routed(NamedTuple):
 
     poses: Tensor  # v, (B, J, H)
     lengths: Tensor  # a, (B, J)
-    couplings: Tensor | None  # c, (B, I, J); None where a kernel was not asked
+    couplings: Tensor  # c, (B, I, J); a kernel not asked for them gives None
 
 
 def form_votes(
