@@ -126,3 +126,17 @@ def test_toy_file_is_what_the_model_saw(tmp_path):
     path = toy_file(tmp_path)
     values = last_json(run_cli("evaluate", trained_model(), "--data", path, "--json"))
     assert values["single_label"]["accuracy"] > 0.9
+
+
+def test_files_are_written_before_anything_is_printed(more, monkeypatch, tmp_path):
+    from textcapsules.cli import evaluate as verb
+
+    seen = []
+    monkeypatch.setattr(
+        verb,
+        "print_evaluation",
+        lambda *_: seen.append((tmp_path / "e" / "evaluation.json").exists()),
+    )
+    out = tmp_path / "e"
+    run_cli("evaluate", trained_model(), "--data", more, "--out", out)
+    assert seen == [True]

@@ -60,7 +60,6 @@ def evaluate(
     data = evaluated_data(classifier.config, flags.get("data", {}), split)
     examples = load_split(data, split)
     result = judge(classifier, examples, threshold=threshold, source=data.source)
-    print_evaluation(f"{data.source}, {split}, {result.texts:,} texts", result)
     values = {
         "model": str(model),
         "data": data.source,
@@ -72,6 +71,8 @@ def evaluate(
         if result.confusion is not None:
             names = classifier.labels.names
             plot_confusion(result.confusion, names, out / "confusion.png")
+    # After the files are written: whoever reads may close the pipe early.
+    print_evaluation(f"{data.source}, {split}, {result.texts:,} texts", result)
     if json:
         print_json(values)
 
