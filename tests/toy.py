@@ -7,6 +7,7 @@ import io
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,5 +151,9 @@ def spawn(*args: object, **options: Any) -> subprocess.Popen:
     program = "from textcapsules.cli import main; main()"
     command = [sys.executable, "-c", program, *map(str, args)]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    # A shell's background job, as a test run may be, has Ctrl-C ignored.
+    options.setdefault(
+        "preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     return subprocess.Popen(command, env=environment, **options)

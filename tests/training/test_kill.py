@@ -131,7 +131,7 @@ def test_ctrl_c_ends_quietly_and_says_how_to_go_on(flags, tmp_path):
     process = spawn("train", *flags, "--epochs", "100000", "--out", folder)
     wait_for(folder / "checkpoint.safetensors", process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     lines = err.decode().splitlines()
     assert not any("Traceback" in line for line in lines)
