@@ -6,7 +6,6 @@ it, so that a step costs the GPU's work alone: no launches from Python, no waiti
 Both take the same batches in the same order and agree to rounding.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,8 +20,6 @@ from textcapsules.losses import network_loss
 from textcapsules.text.batch import make_batch
 
 __all__ = ["EagerSteps", "GraphSteps", "make_steps"]
-
-log = logging.getLogger(__name__)
 
 # Lengths are rounded up to this, so that few graphs serve all batches.
 LENGTH_STEP = 8
