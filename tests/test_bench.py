@@ -8,8 +8,12 @@ import torch
 from typer.testing import CliRunner
 
 from textcapsules import bench
-from textcapsules.bench import Case, Ceilings, Layer
+from textcapsules.bench import cases, measure, predict, routing, scaling, train
+from textcapsules.bench.cases import Case, Layer
+from textcapsules.bench.floors import network_floor, routing_floor
+from textcapsules.bench.measure import Ceilings
 from textcapsules.cli import app
+from textcapsules.config import preset
 from textcapsules.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -17,13 +21,20 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "LAYERS", {"tiny": Layer(2, 5, 2, 3, 3)})
-    monkeypatch.setattr(bench, "CASES", {"mr": Case(3, 8, 2)})
-    monkeypatch.setattr(bench, "N_WORDS", 30)
-    monkeypatch.setattr(bench, "measure_ceilings", lambda device: Ceilings(1e9, 1e9))
-    honest = bench.call_times
+    monkeypatch.setattr(routing, "LAYERS", {"tiny": Layer(2, 5, 2, 3, 3)})
+    tiny_cases = {"mr": Case(3, 8, 2)}
+    for module in (bench, train):
+        monkeypatch.setattr(module, "CASES", tiny_cases)
+    monkeypatch.setattr(scaling, "SMALL", {"length": [Case(2, 8, 2), Case(2, 16, 2)]})
+    for module in (cases, train, predict):
+        monkeypatch.setattr(module, "N_WORDS", 30)
+    for module in (routing, train, predict):
+        monkeypatch.setattr(
+            module, "measure_ceilings", lambda device: Ceilings(1e9, 1e9)
+        )
+    honest = measure.call_times
     monkeypatch.setattr(
-        bench, "call_times", lambda function, device: honest(function, device, 0.0)
+        measure, "call_times", lambda function, device: honest(function, device, 0.0)
     )
 
 
@@ -40,10 +51,57 @@ def test_floor_counts_bytes_and_products_by_hand() -> None:
     layer = Layer(2, 5, 2, 3, 3)
     products = 2 * (2 * 3 * 6) * 3 * 4 * 6
     moved = 4 * 4 * 2 * (2 * 5 * 2 + 2 * 3 * 3)
-    slow_products = bench.routing_floor(layer, 4, 1, Ceilings(1e9, 1.0))
-    slow_memory = bench.routing_floor(layer, 4, 1, Ceilings(1.0, 1e9))
+    slow_products = routing_floor(layer, 4, 1, Ceilings(1e9, 1.0))
+    slow_memory = routing_floor(layer, 4, 1, Ceilings(1.0, 1e9))
     assert slow_products == products
     assert slow_memory == moved
+
+
+def test_floor_of_a_network_counts_its_layers_by_hand() -> None:
+    """Capsule-A without a convolutional layer: 6 tokens of size 5, bigrams, 3 types."""
+    config = preset("paper").replace(
+        model={
+            "architecture": "capsule-a",
+            "ngram_sizes": (2,),
+            "embeddings": "static",
+            "embedding_size": 5,
+            "filters": 7,
+            "capsule_types": 3,
+            "capsule_size": 4,
+            "conv_capsules": False,
+            "iterations": 1,
+        }
+    )
+    case, n_positions = Case(2, 6, 3), 5
+    ngram = 2 * 2 * n_positions * (2 * 5) * 7  # batch, positions, words, filters
+    linear = 2 * 2 * n_positions * 7 * (3 * 4)
+    votes = 2 * (2 * n_positions * 3) * (3 + 1) * 4  # children, parents with orphan
+    top = Ceilings(1e30, 1.0)
+    predict_floor = network_floor(config.model, case, top, train=False, n_words=9)
+    assert predict_floor == ngram + linear + 2 * votes
+    train_floor = network_floor(config.model, case, top, train=True, n_words=9)
+    assert train_floor == 2 * ngram + 3 * linear + 6 * votes
+
+
+def test_scaling_is_timed_with_votes_and_without() -> None:
+    rows = list(bench.bench_scaling(CPU))
+    assert [(row["tokens"], row["way"]) for row in rows] == [
+        (8, "votes"),
+        (8, "auto"),
+        (16, "votes"),
+        (16, "auto"),
+    ]
+
+
+def test_scaling_says_where_the_memory_ends(monkeypatch) -> None:
+    def full(config, case, backend, *rest):
+        if backend == "votes":
+            raise torch.OutOfMemoryError("too many votes")
+        return lambda: None
+
+    monkeypatch.setattr(scaling, "make_step", full)
+    rows = list(bench.bench_scaling(CPU))
+    assert [row["ms"] == "out of memory" for row in rows] == [True, False] * 2
 
 
 def test_training_and_prediction_are_timed() -> None:
@@ -68,6 +126,7 @@ def test_bench_writes_its_record(tmp_path: Path) -> None:
     [
         (["bench", "sleep"], "what must be one of .*; got 'sleep'"),
         (["bench", "train", "--case", "imdb"], "case must be one of .*; got 'imdb'"),
+        (["bench", "train", "--precision", "8"], "precision must be .*; got '8'"),
     ],
 )
 def test_bad_benchmarks_are_refused(arguments: list[str], message: str) -> None:

@@ -15,6 +15,7 @@ import torch
 from textcapsules.config import ModelConfig, preset
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.layers import CapsuleDropout
 
 SMALL: dict[str, Any] = {
     "embedding_size": 5,
@@ -231,3 +232,16 @@ def test_every_weight_gets_a_finite_gradient(shared: bool) -> None:
         assert weight.grad is not None, name
         assert torch.isfinite(weight.grad).all(), name
         assert (weight.grad != 0).any(), name
+
+
+def test_dropped_capsules_are_whole_and_the_rest_make_up_for_them() -> None:
+    torch.manual_seed(0)
+    dropout = CapsuleDropout(0.25)
+    capsules = torch.ones(20, 30, 8, 4)
+    dropped = dropout.train()(capsules)
+    whole = dropped.reshape(-1, 4)
+    assert torch.equal(whole.amin(1), whole.amax(1))  # all of a capsule or none of it
+    kept = whole[whole[:, 0] > 0, 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 4 / 3))
+    assert float((whole[:, 0] == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
+    assert torch.equal(dropout.eval()(capsules), capsules)

@@ -97,3 +97,34 @@ def test_captured_steps_follow_plain_ones(sections) -> None:
 @needs_gpu
 def test_captured_steps_repeat_bit_for_bit() -> None:
     assert losses(GraphSteps, "cuda")[0] == losses(GraphSteps, "cuda")[0]
+
+
+def test_steps_go_on_where_nothing_can_be_captured(caplog) -> None:
+    """A machine without CUDA refuses every capture: the plain steps are taken."""
+    if torch.cuda.is_available():
+        pytest.skip("a GPU captures")
+    plain, plain_weights = losses(EagerSteps, "cpu")
+    found, weights = losses(GraphSteps, "cpu")
+    assert found == pytest.approx(plain, rel=1e-4)
+    for one, other in zip(plain_weights, weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    assert len([r for r in caplog.records if "uncaptured" in r.message]) == 1
+
+
+@needs_gpu
+def test_steps_go_on_where_the_network_cannot_be_captured(caplog) -> None:
+    config = preset("paper").replace(
+        model={**TINY_MODEL, "dropout": 0.5}, train={"batch_size": 8}
+    )
+    torch.manual_seed(0)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    network.register_forward_hook(lambda *_: torch.cuda.synchronize())
+    steps = GraphSteps(config, network.to("cuda"), torch.device("cuda"))
+    documents, targets = problem()
+    found: list[float] = []
+    for epoch in range(4):
+        batches = epoch_batches(list(map(len, documents)), 8, seed=0, epoch=epoch)
+        found += [float(x) for x in steps.run(documents, targets, batches, epoch)]
+    assert np.isfinite(found).all()
+    assert torch.rand(3, device="cuda").isfinite().all()  # random numbers still come
+    assert len([r for r in caplog.records if "uncaptured" in r.message]) == 1

@@ -12,17 +12,18 @@ from textcapsules.errors import ConfigError
 
 __all__ = ["bench"]
 
-WHAT = ("routing", "train", "predict")
+WHAT = ("routing", "train", "predict", "scaling")
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16")
 
 
 def bench(
-    what: Annotated[str, typer.Argument(help="routing, train or predict.")],
+    what: Annotated[str, typer.Argument(help="routing, train, predict or scaling.")],
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     votes: Annotated[
         bool, typer.Option("--votes/--no-votes", help="Time the code with votes too.")
     ] = True,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Time torch.compile too (routing; slow).")
+        bool, typer.Option("--compile", help="Time torch.compile too (slow).")
     ] = False,
     case: Annotated[
         list[str] | None, typer.Option(help="mr, ag or reuters (train); all of them.")
@@ -30,6 +31,9 @@ def bench(
     embeddings: Annotated[
         str, typer.Option(help="static or non-static (train).")
     ] = "static",
+    precision: Annotated[
+        str, typer.Option(help="ieee, tf32, tf32x3 or bf16 (GPU).")
+    ] = "ieee",
     out: Annotated[
         Path | None, typer.Option(help="A JSON file for the record.")
     ] = None,
@@ -43,11 +47,15 @@ def bench(
     """
     if what not in WHAT:
         raise ConfigError(f"what must be one of {', '.join(WHAT)}; got {what!r}.")
+    if precision not in PRECISIONS:
+        names = ", ".join(PRECISIONS)
+        raise ConfigError(f"precision must be one of {names}; got {precision!r}.")
     from textcapsules.classifier import pick_device
     from textcapsules.files import write_json
 
     chosen = pick_device(device)
-    rows = list(timed_rows(what, chosen, votes, compiled, case, embeddings))
+    settings = {"votes": votes, "compiled": compiled, "precision": precision}
+    rows = list(timed_rows(what, chosen, settings, case, embeddings))
     names = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[row.get(name, "-") for name in names] for row in rows]
     print_table(f"{what} on {machine(chosen)['device']}", names, cells)
@@ -61,8 +69,7 @@ def bench(
 def timed_rows(
     what: str,
     device: Any,
-    votes: bool,
-    compiled: bool,
+    settings: dict[str, Any],
     cases: list[str] | None,
     embeddings: str,
 ) -> Iterator[dict[str, Any]]:
@@ -72,16 +79,15 @@ def timed_rows(
     if unknown := set(cases or ()) - set(library.CASES):
         names = ", ".join(library.CASES)
         raise ConfigError(f"case must be one of {names}; got {sorted(unknown)[0]!r}.")
+    if what == "predict":
+        return library.bench_predict(device)
     if what == "routing":
-        return library.bench_routing(device, votes=votes, compiled=compiled)
-    if what == "train":
-        return library.bench_train(
-            device,
-            embeddings=embeddings,
-            votes=votes,
-            cases=tuple(cases or library.CASES),
-        )
-    return library.bench_predict(device)
+        return library.bench_routing(device, **settings)
+    if what == "scaling":
+        settings.pop("compiled")
+        return library.bench_scaling(device, **settings)
+    chosen = tuple(cases or library.CASES)
+    return library.bench_train(device, embeddings=embeddings, cases=chosen, **settings)
 
 
 def machine(device: Any) -> dict[str, Any]:

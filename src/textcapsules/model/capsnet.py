@@ -14,10 +14,12 @@ from torch.nn import functional as F
 
 from textcapsules.model.functional import pose_length
 from textcapsules.model.layers import (
+    CapsuleDropout,
     ClassCapsules,
     ConvCapsules,
     NgramConv,
     PrimaryCapsules,
+    ngram_capsules,
 )
 from textcapsules.model.routing import Routed
 
@@ -56,8 +58,10 @@ class NgramBranch(nn.Module):
         primary: PrimaryCapsules,
         conv: ConvCapsules | None,
         classes: ClassCapsules,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.dropout = CapsuleDropout(dropout)
         self.ngrams, self.primary = ngrams, primary
         self.conv, self.classes = conv, classes
         window = 1 if conv is None else conv.window
@@ -69,12 +73,13 @@ class NgramBranch(nn.Module):
     ) -> BranchRouting:
         """(B, T, V) and (B, T) to what was routed to the classes."""
         vectors, mask = lengthen(vectors, mask, self.min_tokens)
-        features, inside = self.ngrams(vectors, mask)
-        capsules, positions, routed = self.primary(features), inside, None
+        capsules, inside = ngram_capsules(self.ngrams, self.primary, vectors, mask)
+        capsules, positions, routed = self.dropout(capsules), inside, None
         if self.conv is not None:
             capsules, positions, routed = self.conv(
                 capsules, inside, couplings=couplings
             )
+            capsules = self.dropout(capsules)
         classes = self.classes(capsules, positions, couplings=couplings)
         return BranchRouting(self.ngrams.ngram_size, inside, routed, classes)
 
@@ -98,11 +103,13 @@ class CapsuleNetwork(nn.Module):
         self.dropout = nn.Dropout(dropout)
         # Set where padding votes (preset `released`): every text is padded to this.
         self.pad_to = pad_to
+        # Made once: cuBLAS keeps a workspace for every stream it has seen.
+        self.streams: list[torch.cuda.Stream] = []
 
     def forward(
         self, ids: Tensor, mask: Tensor, *, inspect: bool = False
     ) -> CapsuleOutput:
-        """Word numbers (B, T) and their mask to the lengths of the classes."""
+        """Word numbers (B, T), padded on the right, and their mask to class lengths."""
         if self.pad_to is not None:
             ids = F.pad(ids, (0, self.pad_to - ids.shape[1]))
             mask = torch.ones_like(ids, dtype=torch.bool)
@@ -133,12 +140,13 @@ class CapsuleNetwork(nn.Module):
                 branch(vectors, mask, couplings=couplings) for branch in self.branches
             )
         routed, main = [], torch.cuda.current_stream()
-        streams = [torch.cuda.Stream() for _ in self.branches]
-        for branch, stream in zip(self.branches, streams, strict=True):
+        if not self.streams:
+            self.streams = [torch.cuda.Stream() for _ in self.branches]
+        for branch, stream in zip(self.branches, self.streams, strict=True):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
                 routed.append(branch(vectors, mask, couplings=couplings))
-        for stream in streams:
+        for stream in self.streams:
             main.wait_stream(stream)
         return tuple(routed)
 
@@ -149,5 +157,5 @@ def lengthen(vectors: Tensor, mask: Tensor, tokens: int) -> tuple[Tensor, Tensor
     if missing > 0:
         vectors = F.pad(vectors, (0, 0, 0, missing))
         mask = F.pad(mask, (0, missing))
-    start = torch.arange(mask.shape[1], device=mask.device) < tokens  # (T,)
-    return vectors, mask | (start & mask.any(1, keepdim=True))
+    start = mask[:, :1].expand(-1, tokens)  # a text with any word has a first one
+    return vectors, torch.cat([start, mask[:, tokens:]], 1)

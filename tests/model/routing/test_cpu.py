@@ -1,8 +1,8 @@
 """The CPU kernels against the reference: outputs and every gradient, by name.
 
 Truth is the reference in float64 on the same rounded inputs. A kernel may be off by
-twice what the reference is off in the kernel's own type, plus a floor of four units in
-the last place of the largest entry, where the reference happens to be exact.
+twice what the reference is off in the kernel's own type, plus a floor for the problems
+where the reference happens to be lucky; the GPU's kernels have the same.
 """
 
 import itertools
@@ -29,7 +29,7 @@ pytest.importorskip("numba")
 from textcapsules.model.routing import cpu, cpu_launch
 
 PAPER = RoutingOptions()
-FLOOR = 4 * torch.finfo(torch.float32).eps
+FLOOR = 3e-6  # of the largest entry
 TINY = torch.finfo(torch.float32).tiny  # errors below it are none
 NAMES = ("poses", "lengths", "couplings", "capsules", "transform", "bias")
 SQUASHES = ("norm", "sabour", "released", "exp", "tanh", "none")
@@ -85,11 +85,12 @@ def in_double(given: Problem) -> Problem:
     )
 
 
-def check(*problems: Problem, options=PAPER, couplings=True) -> None:
-    """Compare errors at the median of some problems, and ten times looser at worst.
+def check(*problems: Problem, options=PAPER, couplings=True, lottery=False) -> None:
+    """Compare the errors of every problem, or of all together where one is a lottery.
 
-    One problem's are a lottery: eight iterations can multiply a rounding by a hundred,
-    whichever code it happens to.
+    Eight iterations, or numbers below the smallest normal one, multiply a rounding by
+    thousands, whichever code it happens to: there the errors' median must keep to the
+    rule, and the largest to five times as much.
     """
     settings = {"options": options, "couplings": couplings}
     errors: dict[str, list[list[float]]] = {}
@@ -103,8 +104,10 @@ def check(*problems: Problem, options=PAPER, couplings=True) -> None:
             pair = [(o[name] - truth).abs().max() / largest for o in (fused, plain)]
             errors.setdefault(name, []).append([error.item() for error in pair])
     for name, pairs in errors.items():
-        for summary, factor in ((np.median, 2), (np.max, 10)):
-            error, plain_error = summary(pairs, axis=0)
+        cases = [(2, *pair) for pair in pairs]
+        if lottery:
+            cases = [(2, *np.median(pairs, axis=0)), (10, *np.max(pairs, axis=0))]
+        for factor, error, plain_error in cases:
             allowed = factor * plain_error + FLOOR
             assert error <= allowed, f"{name}: off {error:.2e}, allowed {allowed:.2e}"
 
@@ -114,7 +117,8 @@ def check(*problems: Problem, options=PAPER, couplings=True) -> None:
 def test_every_option_is_as_accurate_as_plain_code(iterations, squash) -> None:
     for leaky, amendment, bias in itertools.product((True, False), repeat=3):
         options = RoutingOptions(iterations, leaky, amendment, squash)
-        check(*(problem(bias=bias) for _ in range(5)), options=options)
+        given = [problem(bias=bias) for _ in range(5)]
+        check(*given, options=options, lottery=iterations > 3)
 
 
 @pytest.mark.parametrize(
@@ -186,9 +190,10 @@ def test_zero_capsules_have_finite_gradients() -> None:
 def test_huge_and_tiny_capsules(scale: float, squash: str) -> None:
     # Without the amendment: |u|·u of huge capsules is beyond float32 in any code.
     given = [problem(2, 6, 3, 8, 2, 4, 8, scale=scale) for _ in range(4)]
-    check(*given, options=RoutingOptions(3, True, False, squash))
+    lottery = scale < TINY
+    check(*given, options=RoutingOptions(3, True, False, squash), lottery=lottery)
     if scale < 1e10:
-        check(*given, options=RoutingOptions(3, True, True, squash))
+        check(*given, options=RoutingOptions(3, True, True, squash), lottery=lottery)
 
 
 def test_a_child_that_is_no_number_stays_in_its_windows() -> None:

@@ -30,7 +30,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
         module = SimpleNamespace(reason=None, calls=[])
         module.supports = lambda *_, module=module: module.reason
 
-        def run(*inputs, module=module, couplings):
+        def run(*inputs, module=module, couplings, **_):
             module.calls.append(couplings)
             empty = torch.empty(0)
             return Routed(empty, empty, None)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def test_auto_takes_the_kernel_of_the_device(kernels) -> None:
     assert pick_backend("auto", on_gpu(capsules), transform) == "gpu"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("shared", "plain"), [(True, "vote-free"), (False, "votes")])
+@pytest.mark.parametrize(("shared", "plain"), [(True, "vote-free"), (False, "chunked")])
 def test_auto_falls_back_and_says_so_once(kernels, caplog, shared, plain) -> None:
     kernels["cpu"].reason = "numba is not installed"
     capsules, transform = tensors(shared=shared)
@@ -84,12 +84,25 @@ def test_kernels_are_called_and_told_whether_couplings_are_wanted(
     assert kernels[name].calls == [couplings]
 
 
-@pytest.mark.parametrize("backend", ["votes", "vote-free"])
+def test_the_gpu_kernel_is_told_the_precision(kernels, monkeypatch) -> None:
+    told = []
+    run = kernels["gpu"].route_windows_gpu
+    kernels["gpu"].route_windows_gpu = lambda *inputs, precision, **rest: (
+        told.append(precision) or run(*inputs, **rest)
+    )
+    capsules, transform = tensors()
+    mask = torch.ones(2, 3, 2, dtype=torch.bool)
+    route_windows(capsules, transform, None, mask, backend="gpu", precision="tf32")
+    assert told == ["tf32"]
+
+
+@pytest.mark.parametrize("backend", ["votes", "vote-free", "chunked"])
 def test_plain_code_is_called_by_name(kernels, monkeypatch, backend) -> None:
     called = []
     for name, function in (
         ("votes", "route_with_votes"),
         ("vote-free", "route_without_votes"),
+        ("chunked", "route_in_chunks"),
     ):
         honest = getattr(routing, function)
 

@@ -1,8 +1,9 @@
 """Dynamic routing: `route_windows` for the layers of a network, `route` for one set.
 
-`reference` holds the definition; `cpu` and `gpu` are compiled kernels tested against
-it. This is the only dispatch in the package: it checks the shapes once, picks a
-backend, and says in the log when it has to fall back.
+`reference` holds the definition; `chunked` spares memory where every child has its own
+transform; `cpu` and `gpu` are compiled kernels, all tested against the definition. This
+is the only dispatch in the package: it checks the shapes once, picks a backend, and
+says in the log when it has to fall back.
 """
 
 import importlib.util
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from textcapsules.model.functional import SQUASHES, squash
+from textcapsules.model.routing.chunked import route_in_chunks
 from textcapsules.model.routing.reference import (
     Routed,
     RoutingOptions,
@@ -25,13 +27,14 @@ __all__ = [
     "BACKENDS",
     "Routed",
     "RoutingOptions",
+    "has_triton",
     "pick_backend",
     "route",
     "route_windows",
     "squash_capsules",
 ]
 
-BACKENDS = ("votes", "vote-free", "cpu", "gpu")
+BACKENDS = ("votes", "vote-free", "chunked", "cpu", "gpu")
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +88,7 @@ def route_windows(
     *,
     couplings: bool = True,
     backend: str = "auto",
+    precision: str = "ieee",
 ) -> Routed:
     """Route the capsules of every window of K positions to J parents of its own.
 
@@ -101,6 +105,8 @@ def route_windows(
         options: as for `route`.
         couplings: whether they are wanted; a kernel leaves them None where not.
         backend: see `pick_backend`.
+        precision: how the GPU's kernels form products, one of `gpu.PRECISIONS`; the
+            others always take whole float32 numbers.
 
     Returns:
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
@@ -109,15 +115,20 @@ def route_windows(
     if options.iterations < 1:
         raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
     backend = pick_backend(backend, capsules, transform, bias, options)
-    if backend in ("cpu", "gpu"):
-        kernel = getattr(_kernels(backend), f"route_windows_{backend}")
-        return kernel(capsules, transform, bias, mask, options, couplings=couplings)
+    inputs = (capsules, transform, bias, mask, options)
+    if backend == "gpu":
+        kernel = _kernels(backend).route_windows_gpu
+        return kernel(*inputs, couplings=couplings, precision=precision)
+    if backend == "cpu":
+        return _kernels(backend).route_windows_cpu(*inputs, couplings=couplings)
     (B, W, K), (_, _, C, D) = mask.shape, capsules.shape
     windows = capsules.unfold(1, K, 1).permute(0, 1, 4, 2, 3)  # (B, W, K, C, D)
     children = windows.reshape(B * W, K * C, D)
     child_mask = mask.unsqueeze(-1).expand(-1, -1, -1, C).reshape(B * W, K * C)
-    reference = route_with_votes if backend == "votes" else route_without_votes
-    routed = reference(children, transform, bias, child_mask, options)
+    plain = {"votes": route_with_votes, "chunked": route_in_chunks}
+    routed = plain.get(backend, route_without_votes)(
+        children, transform, bias, child_mask, options
+    )
     return Routed(*(found.unflatten(0, (B, W)) for found in routed))  # type: ignore[union-attr]
 
 
@@ -146,9 +157,10 @@ def pick_backend(
 ) -> str:
     """Return the backend for some tensors.
 
-    `votes` forms every vote, as the paper writes it. `vote-free` never does and needs a
-    shared transform. `cpu` and `gpu` are compiled kernels of the latter. `auto` takes
-    the kernel of the tensors' device, or the best plain code where it has none.
+    `votes` forms every vote, as the paper writes it, `chunked` some at a time.
+    `vote-free` never does and needs a shared transform. `cpu` and `gpu` are compiled
+    kernels of the latter. `auto` takes the kernel of the tensors' device, or the best
+    plain code where it has none.
     """
     if asked not in ("auto", *BACKENDS):
         names = ", ".join(["auto", *BACKENDS])
@@ -159,7 +171,7 @@ def pick_backend(
             f"transform must be shared, (J, D, H), for backend 'vote-free'; got shape "
             f"{tuple(transform.shape)}. Use backend='votes'."
         )
-    if asked in ("votes", "vote-free"):
+    if asked in ("votes", "vote-free", "chunked"):
         return asked
     kernel = asked if asked != "auto" else "gpu" if capsules.is_cuda else "cpu"
     reason = _kernels(kernel).supports(capsules, transform, bias, options)
@@ -167,7 +179,7 @@ def pick_backend(
         return kernel
     if asked != "auto":
         raise ValueError(f"backend {asked!r} must be able to route this; {reason}.")
-    fallback = "vote-free" if shared else "votes"
+    fallback = "vote-free" if shared else "chunked"
     _say_once(f"routing falls back to plain code ({fallback}): {reason}")
     return fallback
 

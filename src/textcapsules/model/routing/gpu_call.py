@@ -17,6 +17,10 @@ from textcapsules.model.routing.reference import RoutingOptions
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
 
 
+# Of `transform_gradient`: enough programs to fill a GPU, each with some tiles of rows.
+_ROWS_EACH, _PROGRAMS = 192, 512
+
+
 class Call(NamedTuple):
     """What the forward and backward launches of one call have in common."""
 
@@ -91,6 +95,11 @@ def run(kernel, grid: tuple[int, ...], *arguments, num_warps: int = 4, **constan
     names = {*kernel.arg_names, "maxnreg"}
     taken = {name: c for name, c in constants.items() if name in names}
     kernel[grid](*arguments, **taken, num_warps=num_warps)
+
+
+def new_floats(call: Call, *shape: int) -> Tensor:
+    """Return fresh float32 memory on the capsules' device."""
+    return torch.empty(*shape, dtype=torch.float32, device=call.capsules.device)
 
 
 def new_outputs(call: Call, couplings: bool, save: bool):
@@ -169,8 +178,7 @@ def reduce_transform(call: Call, left: Tensor, right: Tensor):
     """Return dW and dβ: what the iterations of all windows add up to."""
     J, D, H = call.transform.shape
     rows = left.shape[0] * left.shape[1]
-    # Enough programs to fill a GPU, each with some tiles of rows to add up.
-    parts = max(1, min(rows // 192, 512 // J))
+    parts = max(1, min(rows // _ROWS_EACH, _PROGRAMS // J))
     out = torch.empty(parts, J * (D + 1) * H, dtype=torch.float32, device=left.device)
     constants = {**call.constants(), **call.tiles(), "BR": 64}
     each = -(-rows // parts)

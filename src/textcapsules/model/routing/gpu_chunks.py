@@ -193,7 +193,7 @@ def gather_children(
         i = start + tl.arange(0, BI)
         u, seen = load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D)
         if FUSED:
-            p = softmax_parents(u, A, k, j < J, LEAKY, PRECISION)
+            p = softmax_parents(u, A, k, J, LEAKY, PRECISION)
         else:
             p = softmax_tile(u, A, k, norm_ptr + n * 2 * I, i, j, I, J, PRECISION)
         c = child_weight(u, seen, AMENDMENT)[:, None] * p
@@ -261,7 +261,7 @@ def scatter_children(
         i = start + tl.arange(0, BI)
         u, seen = load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D)
         weight = child_weight(u, seen, AMENDMENT)
-        p = softmax_parents(u, A, k, j < J, LEAKY, PRECISION)
+        p = softmax_parents(u, A, k, J, LEAKY, PRECISION)
         dc = tl.dot(u, tl.trans(ds), input_precision=PRECISION) + dsigma[None, :]
         if DCOUPLING and r == R - 1:
             dc += load_couplings(dcoupling_ptr + n * I * J, i, j, I, J)

@@ -6,21 +6,19 @@ parents' state stays there for all iterations. `gpu_parts` tells the maths.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from textcapsules.model.routing.gpu_call import (
     Call,
     Gradients,
+    new_floats,
     new_outputs,
     power_of_two,
     run,
 )
 from textcapsules.model.routing.gpu_parts import (
-    child_gradient,
     child_weight,
     jit,
-    load_children,
     load_couplings,
     load_poses,
     load_state,
@@ -34,7 +32,6 @@ from textcapsules.model.routing.gpu_parts import (
     store_poses,
     store_state,
     tl,
-    uniform_gradient,
 )
 
 # Inside kernels nothing has the type it seems to have.
@@ -49,19 +46,43 @@ _REGISTERS = 96
 
 
 @jit
+def load_window(
+    u_ptr, i, d, I, D: tl.constexpr, EVEN: tl.constexpr,  # noqa: E741
+):  # fmt: skip
+    """Return the children i, (BI, BD) in float32; EVEN: no tile has a rest."""
+    place = u_ptr + i[:, None] * D + d[None, :]
+    if EVEN:
+        u = tl.load(place)
+    else:
+        u = tl.load(place, mask=(i < I)[:, None] & (d < D)[None, :], other=0.0)
+    return u.to(tl.float32)
+
+
+@jit
+def first_weight(
+    u, mask_ptr, mask_k, i, I, C: tl.constexpr, AMENDMENT: tl.constexpr  # noqa: E741
+):  # fmt: skip
+    """Return â of the children i, zero where they must not vote."""
+    seen = tl.load(mask_ptr + (i // C) * mask_k, mask=i < I, other=0)
+    return child_weight(u, (seen != 0).to(tl.float32), AMENDMENT)
+
+
+@jit
 def route_window(
     u_ptr, w_ptr, bias_ptr, mask_ptr, pose_ptr, length_ptr, coupling_ptr,
-    sum_ptr, pull_ptr, P, W, C, I, mask_b, mask_w, mask_k,  # noqa: E741
+    sum_ptr, pull_ptr, weight_ptr, P, W, I, mask_b, mask_w, mask_k,  # noqa: E741
+    C: tl.constexpr,
     J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, COUPLINGS: tl.constexpr, SAVE: tl.constexpr,
-    PRECISION: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr,
-    BH: tl.constexpr,
+    PRECISION: tl.constexpr, EVEN: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr,
+    BD: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
     """Route one window: poses, lengths, couplings on request.
 
-    With SAVE, (s, σ) of iteration r goes to slot r of 2R - 1 in `sum_ptr` and (A, k) to
-    slot r - 1 of R - 1 in `pull_ptr`.
+    The children's weights â are found in the first pass and read in the others. With
+    SAVE, (s, σ) of iteration r goes to slot r of 2R - 1 in `sum_ptr` and (A, k) to slot
+    r - 1 of R - 1 in `pull_ptr`.
     """
     n = tl.program_id(0).to(tl.int64)
     u_ptr += ((n // W) * P + n % W) * C * D
@@ -69,6 +90,7 @@ def route_window(
     sum_ptr += n * (2 * R - 1) * J * (D + 1)
     pull_ptr += n * (R - 1) * J * (D + 1)
     coupling_ptr += n * I * J
+    weight_ptr += n * I
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     share = 1.0 / (J + 1 if LEAKY else J)
     bias = tl.zeros((BJ, BH), tl.float32)
@@ -81,13 +103,15 @@ def route_window(
         sigma = tl.zeros((BJ,), tl.float32)
         for start in range(0, I, BI):
             i = start + tl.arange(0, BI)
-            u, seen = load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D)
-            weight = child_weight(u, seen, AMENDMENT)
+            u = load_window(u_ptr, i, d, I, D, EVEN)
             if r == 0:
+                weight = first_weight(u, mask_ptr, mask_k, i, I, C, AMENDMENT)
+                tl.store(weight_ptr + i, weight, mask=i < I)
                 s += tl.sum((share * weight)[:, None] * u, 0)[None, :]
                 sigma += tl.sum(share * weight, 0)
             else:
-                p = softmax_parents(u, A, k, j < J, LEAKY, PRECISION)
+                weight = tl.load(weight_ptr + i, mask=i < I, other=0.0)
+                p = softmax_parents(u, A, k, J, LEAKY, PRECISION)
                 c = weight[:, None] * p
                 s += tl.dot(tl.trans(c), u, input_precision=PRECISION)
                 if BIAS:
@@ -96,6 +120,8 @@ def route_window(
                 if r == 0:
                     c = (share * weight)[:, None] + tl.zeros((BI, BJ), tl.float32)
                 store_couplings(coupling_ptr, c, i, j, I, J)
+        if r == 0:
+            tl.debug_barrier()  # other threads read the weights in the next pass
         # Loaded anew each time: in cache, and no registers held during the passes.
         w = load_transform(w_ptr, j, d, h, J, D, H)
         t = tl.sum(s[:, :, None] * w, 1)
@@ -118,14 +144,13 @@ def route_window(
 
 @jit
 def route_window_backward(
-    u_ptr, w_ptr, bias_ptr, mask_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
-    sum_ptr, pull_ptr, right_ptr, du_ptr, P, W, C, I,  # noqa: E741
-    mask_b, mask_w, mask_k,
-    J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
+    u_ptr, w_ptr, bias_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
+    sum_ptr, pull_ptr, weight_ptr, right_ptr, du_ptr, P, W, I,  # noqa: E741
+    C: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
-    DCOUPLING: tl.constexpr, PRECISION: tl.constexpr, BI: tl.constexpr,
-    BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
+    DCOUPLING: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
     """Write a window's du (I, D) and the factors that `transform_gradient` sums up.
 
@@ -134,7 +159,7 @@ def route_window_backward(
     """
     n = tl.program_id(0).to(tl.int64)
     u_ptr += ((n // W) * P + n % W) * C * D
-    mask_ptr += (n // W) * mask_b + (n % W) * mask_w
+    weight_ptr += n * I
     sum_ptr += n * (2 * R - 1) * J * (D + 1)
     pull_ptr += n * (R - 1) * J * (D + 1)
     right_ptr += n * (2 * R - 1) * J * H
@@ -171,30 +196,34 @@ def route_window_backward(
             A, k = load_state(pull_ptr + (r - 1) * J * (D + 1), j, d, J, D)
         for start in range(0, I, BI):
             i = start + tl.arange(0, BI)
-            u, seen = load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D)
-            weight = child_weight(u, seen, AMENDMENT)
+            u = load_window(u_ptr, i, d, I, D, EVEN)
+            weight = tl.load(weight_ptr + i, mask=i < I, other=0.0)
             inside = (i < I)[:, None] & (d < D)[None, :]
             place = du_ptr + i[:, None] * D + d[None, :]
             if r == 0:
-                extra = tl.zeros((BI,), tl.float32)
-                if DCOUPLING and r == R - 1:
-                    extra = tl.sum(load_couplings(dcoupling_ptr, i, j, I, J), 1)
                 ds0, dsigma0 = tl.sum(ds, 0), tl.sum(dsigma, 0)
-                du = uniform_gradient(
-                    u, weight, seen, ds0, dsigma0, extra, share, AMENDMENT
-                )
+                da = share * (tl.sum(u * ds0[None, :], 1) + dsigma0)
+                if DCOUPLING and r == R - 1:
+                    dc = load_couplings(dcoupling_ptr, i, j, I, J)
+                    da += share * tl.sum(dc, 1)
+                du = (share * weight)[:, None] * ds0[None, :]
             else:
-                p = softmax_parents(u, A, k, j < J, LEAKY, PRECISION)
+                p = softmax_parents(u, A, k, J, LEAKY, PRECISION)
                 dc = tl.dot(u, tl.trans(ds), input_precision=PRECISION)
                 dc += dsigma[None, :]
                 if DCOUPLING and r == R - 1:
                     dc += load_couplings(dcoupling_ptr, i, j, I, J)
-                du, dl = child_gradient(
-                    u, weight, seen, p, dc, A, ds, AMENDMENT, PRECISION
-                )
+                da = tl.sum(p * dc, 1)  # dâ, also what softmax takes off
+                c = weight[:, None] * p
+                dl = c * (dc - da[:, None])
+                du = tl.dot(c, ds, input_precision=PRECISION)
+                du += tl.dot(dl, A, input_precision=PRECISION)
                 dA += tl.dot(tl.trans(dl), u, input_precision=PRECISION)
                 if BIAS:
                     dk += tl.sum(dl, 0)
+            if AMENDMENT:  # â is the length of u: its gradient lies along u
+                ratio = tl.where(weight > 0, da, 0.0) / tl.where(weight > 0, weight, 1)
+                du += ratio[:, None] * u
             if r < R - 1:  # other iterations have written here
                 du += tl.load(place, mask=inside, other=0.0)
             tl.store(place, du, mask=inside)
@@ -209,31 +238,34 @@ def launch_constants(call: Call) -> dict:
     held = tiles["BJ"] * tiles["BD"] * tiles["BH"]
     warps = min(8, max(_WARPS, held // (64 * 32)))
     registers = _REGISTERS if held <= 4096 else None
-    launch = {"BI": tile, "num_warps": warps, "maxnreg": registers}
-    return {**call.constants(), **tiles, **launch}
+    even = call.children % tile == 0 and tiles["BD"] == call.transform.shape[1]
+    launch = {"BI": tile, "EVEN": even, "num_warps": warps, "maxnreg": registers}
+    return {**call.constants(), **tiles, **launch, "C": call.capsules.shape[2]}
 
 
 def forward(call: Call, couplings: bool, save: bool):
     """Return poses, lengths, couplings or None, and what `backward` needs."""
     outputs = new_outputs(call, couplings, save)
     pointers = [outputs[0] if t is None else t for t in outputs]
+    weights = new_floats(call, call.windows, call.children)
+    P, W, _, *rest = call.axes()
     run(
-        route_window, (call.windows,), *call.inputs(), *pointers, *call.axes(),
+        route_window, (call.windows,), *call.inputs(), *pointers, weights, P, W, *rest,
         **launch_constants(call), COUPLINGS=couplings, SAVE=save,
     )  # fmt: skip
-    return outputs
+    return *outputs, weights if save else None
 
 
 def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
     """Return du of every window's children, and the right factors of dW."""
-    sums, pulls = saved
+    sums, _, _ = saved
     J, D, H = call.transform.shape
     N, slots, _ = sums.shape
-    right = torch.empty(N, slots, J, H, dtype=torch.float32, device=sums.device)
-    du = torch.empty(N, call.children, D, dtype=torch.float32, device=sums.device)
+    right = new_floats(call, N, slots, J, H)
+    du = new_floats(call, N, call.children, D)
     run(
-        route_window_backward, (N,), *call.inputs(), *gradients.pointers(sums), sums,
-        pulls, right, du, *call.axes(), **launch_constants(call),
-        **gradients.constants(),
+        route_window_backward, (N,), *call.inputs()[:3], *gradients.pointers(sums),
+        *saved, right, du, call.capsules.shape[1], call.mask.shape[1], call.children,
+        **launch_constants(call), **gradients.constants(),
     )  # fmt: skip
     return du, right

@@ -167,10 +167,14 @@ def child_weight(u, seen, AMENDMENT: tl.constexpr):
 
 
 @jit
-def softmax_parents(u, A, k, inside, LEAKY: tl.constexpr, PRECISION: tl.constexpr):
-    """Return softmax_j(u_i · A_j + k_j), (BI, BJ), zero where not `inside`."""
+def softmax_parents(
+    u, A, k, J: tl.constexpr, LEAKY: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Return softmax_j(u_i · A_j + k_j), (BI, BJ), zero past the J parents."""
     logits = tl.dot(u, tl.trans(A), input_precision=PRECISION) + k[None, :]
-    logits = tl.where(inside[None, :], logits, float("-inf"))
+    if A.shape[0] > J:
+        inside = tl.arange(0, A.shape[0]) < J
+        logits = tl.where(inside[None, :], logits, float("-inf"))
     top = tl.max(logits, 1)
     if LEAKY:  # one more parent, of logit zero
         top = tl.maximum(top, 0.0)

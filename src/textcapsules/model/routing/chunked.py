@@ -1,0 +1,47 @@
+"""Routing with one transform a child, without holding all votes.
+
+The identities that spare the votes need a shared transform. Here the votes of some
+windows at a time are formed, and formed again in the backward pass, so that memory is
+bounded by one chunk of them however long the text or large the batch.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from textcapsules.model.routing.reference import (
+    Routed,
+    RoutingOptions,
+    route_with_votes,
+)
+
+__all__ = ["route_in_chunks"]
+
+# Bytes of votes formed at a time; a single window may need more.
+CHUNK_BYTES = 2**25
+
+
+def route_in_chunks(
+    children: Tensor,
+    transform: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    options: RoutingOptions = RoutingOptions(),
+) -> Routed:
+    """Route as `reference.route_with_votes` does, some rows of the batch at a time."""
+    (B, I, _), (J, H) = children.shape, (transform.shape[-3], transform.shape[-1])  # noqa: E741
+    rows = max(1, CHUNK_BYTES // max(1, I * J * H * children.element_size()))
+    parts = [
+        checkpoint(
+            route_with_votes,
+            children[start : start + rows],
+            transform,
+            bias,
+            None if mask is None else mask[start : start + rows],
+            options,
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for start in range(0, max(B, 1), rows)
+    ]
+    return Routed(*map(torch.cat, zip(*parts, strict=True)))  # type: ignore[arg-type]
