@@ -2,6 +2,7 @@ import json
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -304,7 +305,7 @@ def test_failed_write_of_weights_keeps_the_old_ones(tmp_path, monkeypatch):
 
 
 def test_load_weights_fills_the_network():
-    network = TextClassifier.load(trained_model()).network
+    network: Any = TextClassifier.load(trained_model()).network
     before = network.embedding.weight.detach().clone()
     torch.nn.init.zeros_(network.embedding.weight)
     load_weights(network, trained_model() / "model.safetensors")

@@ -43,7 +43,7 @@ TABLE: list[tuple[str, str, Any, Any]] = [  # section, option, `paper`, `release
     ("model", "average", "lengths", "poses"),
     ("model", "orphan", True, True),
     ("loss", "orphan_in_loss", False, True),
-    ("loss", "loss", "margin", "margin"),
+    ("loss", "loss", "auto", "auto"),  # margin, for capsules
     ("loss", "m_plus", 0.9, 0.9),
     ("loss", "m_minus", 0.1, 0.1),
     ("loss", "down_weight", 0.5, 0.25),  # the paper gives none: Sabour's

@@ -9,12 +9,16 @@ from torch.nn import functional as F
 
 from textcapsules.config import LossConfig
 from textcapsules.losses import (
+    binary_cross_entropy,
     cross_entropy,
     margin_loss,
     network_loss,
+    output_loss,
     spread_loss,
     spread_margin,
 )
+from textcapsules.model.capsnet import CapsuleOutput
+from textcapsules.model.rivals.output import ClassOutput
 
 # Two texts, three classes: one label, then two.
 LENGTHS = torch.tensor([[0.6, 0.3, 0.05], [0.95, 0.4, 0.8]], dtype=torch.float64)
@@ -137,3 +141,41 @@ def test_loss_is_the_mean_over_the_batch(kind: str) -> None:
         for row in range(2)
     ]
     torch.testing.assert_close(both, torch.stack(each).mean())
+
+
+def test_binary_cross_entropy_by_hand() -> None:
+    logits, targets = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+    expected = -math.log(0.5) - math.log(1 - 1 / (1 + math.exp(-2)))
+    assert float(binary_cross_entropy(logits, targets)) == pytest.approx(expected)
+
+
+OUTPUT = ClassOutput(torch.tensor([[1.0, -1.0], [0.5, 0.0]]))
+LABELS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("loss", "asked"),
+    [
+        ("margin", OUTPUT.scores),
+        ("spread", OUTPUT.scores),
+        ("cross-entropy", OUTPUT.logits),
+        ("binary-cross-entropy", OUTPUT.logits),
+    ],
+)
+def test_rivals_give_logits_or_probabilities_as_the_loss_asks(loss, asked) -> None:
+    config = LossConfig(loss=loss)
+    expected = network_loss(config, asked, LABELS)
+    assert float(output_loss(config, OUTPUT, LABELS)) == pytest.approx(float(expected))
+    fined = OUTPUT._replace(penalty=torch.tensor(0.25))
+    found = float(output_loss(config, fined, LABELS))
+    assert found == pytest.approx(float(expected) + 0.25)
+
+
+@pytest.mark.parametrize("orphan_in_loss", [True, False])
+def test_capsules_give_lengths_and_the_orphan_if_asked(orphan_in_loss: bool) -> None:
+    output = CapsuleOutput(torch.tensor([[0.7, 0.3]]), torch.tensor([0.6]), ())
+    config = LossConfig(loss="margin", orphan_in_loss=orphan_in_loss)
+    # max(0, 0.9 - 0.7)^2 + 0.5 max(0, 0.3 - 0.1)^2, and 0.5 max(0, 0.6 - 0.1)^2
+    expected = 0.04 + 0.02 + (0.125 if orphan_in_loss else 0.0)
+    found = float(output_loss(config, output, torch.tensor([[1.0, 0.0]])))
+    assert found == pytest.approx(expected)

@@ -1,8 +1,9 @@
 """A trained model as one object and one folder: texts in, labels out.
 
 The folder is enough on another machine, without the data: `config.json`,
-`tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` and
-`training.json` (the record of its making). Nothing in it is executable.
+`tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` (for
+fastText its own `model.bin`) and `training.json` (the record of its making). Nothing in
+it is executable.
 """
 
 import json
@@ -22,9 +23,10 @@ from textcapsules.config import RunConfig, from_dict
 from textcapsules.errors import ConfigError, ModelFolderError
 from textcapsules.files import write_json, write_tensors
 from textcapsules.metrics import highest
-from textcapsules.model.builder import build_network
-from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.score import drop_unreadable, score_documents
+from textcapsules.model.builder import System, build_system
+from textcapsules.model.rivals.classic import ClassicSystem
+from textcapsules.model.score import score_documents
+from textcapsules.text.encode import Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 
 __all__ = ["MODEL_FILES", "Labels", "Prediction", "TextClassifier", "pick_device"]
@@ -37,6 +39,7 @@ MODEL_FILES = (
     "model.safetensors",
     "training.json",
 )
+FASTTEXT_FILE = "model.bin"  # fastText's, in place of model.safetensors
 
 
 class Labels(NamedTuple):
@@ -73,33 +76,30 @@ def pick_device(name: str) -> torch.device:
 
 
 class TextClassifier:
-    """A network with all it needs to read raw text."""
+    """A network, or another system, with all it needs to read raw text."""
 
     def __init__(
         self,
         config: RunConfig,
         tokenizer: TextTokenizer,
         labels: Labels,
-        network: CapsuleNetwork,
+        network: System,
         record: dict[str, Any] | None = None,
     ) -> None:
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
         self.network, self.record = network, record or {}
+        self.encoder = Encoder(config, tokenizer)
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Return word numbers a text; none where no word of it is known."""
-        ids = self.tokenizer.encode(texts, self.config.text.max_tokens)
-        return drop_unreadable(ids)
+        return self.encoder.encode(texts)
 
     def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return every class's score for every text, (N, J).
 
         A text that is empty, or of which no word is known, scores zero everywhere.
         """
-        documents = self.encode(texts)
-        scores = score_documents(self.network, documents)
-        scores[[len(ids) == 0 for ids in documents]] = 0  # where padding votes
-        return scores
+        return score_documents(self.network, self.encode(texts))
 
     def decide(
         self,
@@ -149,7 +149,11 @@ class TextClassifier:
         folder = Path(folder)
         self.save_setup(folder)
         write_json(folder / "training.json", self.record)
-        write_tensors(folder / "model.safetensors", self.network.state_dict())
+        weights = folder / weights_file(self.config)
+        if isinstance(self.network, ClassicSystem):
+            self.network.save(weights)
+        else:
+            write_tensors(weights, self.network.state_dict())
 
     def save_setup(self, folder: Path) -> None:
         """Write all that is known before training: options, vocabulary and labels."""
@@ -165,24 +169,29 @@ class TextClassifier:
         """Read a model folder."""
         folder = Path(folder)
         config = read_run_config(folder)
-        if not (folder / "model.safetensors").is_file():
+        weights = folder / weights_file(config)
+        if not weights.is_file():
             raise ModelFolderError(
                 f"{folder} must hold a finished model; got a run without "
-                f"model.safetensors. Finish it with `textcapsules train --resume "
+                f"{weights.name}. Finish it with `textcapsules train --resume "
                 f"{folder}`."
             )
         tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")
-        network = build_network(
-            config.model,
-            n_words=tokenizer.n_words,
-            n_classes=len(labels.names),
-            max_tokens=config.text.max_tokens,
+        network = build_system(
+            config, n_words=tokenizer.n_words, n_classes=len(labels.names)
         )
-        load_weights(network, folder / "model.safetensors")
+        load_weights(network, weights)
         record = read_json(folder / "training.json")
-        network.to(pick_device(device)).eval()
+        if not isinstance(network, ClassicSystem):
+            network.to(pick_device(device)).eval()
         return cls(config, tokenizer, labels, network, record)
+
+
+def weights_file(config: RunConfig) -> str:
+    """Return the name of the file that holds what was learnt."""
+    is_fasttext = config.model.architecture == "fasttext"
+    return FASTTEXT_FILE if is_fasttext else "model.safetensors"
 
 
 def read_run_config(folder: Path) -> RunConfig:
@@ -250,11 +259,14 @@ def are_sound(labels: Labels) -> bool:
     )
 
 
-def load_weights(network: CapsuleNetwork, path: Path) -> None:
+def load_weights(network: System, path: Path) -> None:
     """Fill the network, and name the file if it does not fit."""
     try:
-        network.load_state_dict(load_file(path))
-    except (SafetensorError, OSError, RuntimeError) as error:
+        if isinstance(network, ClassicSystem):
+            network.load(path)
+        else:
+            network.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1].strip().rstrip(".")
         raise ModelFolderError(
             f"{path} must hold the weights that config.json describes; got: {reason}. "

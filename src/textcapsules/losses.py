@@ -2,19 +2,26 @@
 
 All take lengths (B, E) and targets (B, E), several of them 1 where a text carries
 several labels, sum over the classes and average over the batch. The orphan, if it takes
-part, is one more column that is never a target.
+part, is one more column that is never a target. A rival network has logits in place of
+lengths for the cross-entropies, and probabilities for margin and spread.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from textcapsules.config import LossConfig
+from textcapsules.model.capsnet import CapsuleOutput
+from textcapsules.model.rivals.output import ClassOutput
+from textcapsules.model.routing import has_triton
 
 __all__ = [
+    "binary_cross_entropy",
     "cross_entropy",
     "margin_loss",
     "network_loss",
+    "output_loss",
     "spread_loss",
     "spread_margin",
 ]
@@ -29,6 +36,12 @@ def margin_loss(
     down_weight: float = 0.5,
 ) -> Float[Tensor, ""]:
     """Ask true classes to be longer than m+ and the others shorter than m-."""
+    if lengths.is_cuda and lengths.dtype == torch.float32 and has_triton():
+        from textcapsules.losses_gpu import margin_loss_gpu
+
+        return margin_loss_gpu(
+            lengths, targets, m_plus=m_plus, m_minus=m_minus, down_weight=down_weight
+        )
     present = targets * F.relu(m_plus - lengths).square()
     absent = down_weight * (1 - targets) * F.relu(lengths - m_minus).square()
     return (present + absent).sum(1).mean()
@@ -51,6 +64,14 @@ def cross_entropy(
     return F.cross_entropy(lengths, share)
 
 
+def binary_cross_entropy(
+    logits: Float[Tensor, "b e"], targets: Float[Tensor, "b e"]
+) -> Float[Tensor, ""]:
+    """Logistic loss of every class for itself."""
+    each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return each.sum(1).mean()
+
+
 def spread_margin(config: LossConfig, epoch: int) -> float:
     """Return the spread loss's margin, raised in equal steps over the first epochs.
 
@@ -69,7 +90,7 @@ def network_loss(
 ) -> Float[Tensor, ""]:
     """Return the configured loss; columns past the targets' are the orphan's."""
     targets = F.pad(targets, (0, lengths.shape[1] - targets.shape[1]))
-    if config.loss == "margin":
+    if config.loss in ("auto", "margin"):  # auto: margin, where nothing settled it
         return margin_loss(
             lengths,
             targets,
@@ -79,4 +100,22 @@ def network_loss(
         )
     if config.loss == "spread":
         return spread_loss(lengths, targets, margin=spread_margin(config, epoch))
+    if config.loss == "binary-cross-entropy":
+        return binary_cross_entropy(lengths, targets)
     return cross_entropy(lengths, targets)
+
+
+def output_loss(
+    config: LossConfig,
+    output: CapsuleOutput | ClassOutput,
+    targets: Float[Tensor, "b n"],
+    epoch: int = 0,
+) -> Float[Tensor, ""]:
+    """Return what training minimises: the configured loss and any penalty."""
+    if isinstance(output, CapsuleOutput):
+        lengths = output.lengths(orphan=config.orphan_in_loss)
+        return network_loss(config, lengths, targets, epoch)
+    takes_logits = config.loss.endswith("cross-entropy")
+    asked = output.logits if takes_logits else output.scores
+    loss = network_loss(config, asked, targets, epoch)
+    return loss if output.penalty is None else loss + output.penalty

@@ -2,9 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
+from textcapsules.config import RunConfig
 from textcapsules.data.example import Example
 from textcapsules.errors import ConfigError, DataError
+from textcapsules.text.encode import Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 from textcapsules.training.prepare import encode_examples, prepare, target_matrix
 from toy import tiny_config, toy_file, toy_rows, write_csv
@@ -26,7 +29,8 @@ def test_label_never_seen_is_told_with_its_row():
 def test_long_text_is_cut_and_unknown_words_alone_are_nothing():
     tokenizer = TextTokenizer.train(["a b c d e"], rule="words")
     examples = [Example("a b c d e", ("x",)), Example("zzz", ("x",))]
-    documents, _ = encode_examples(tokenizer, examples, ("x", "y"), 3)
+    encoder = Encoder(RunConfig().replace(text={"max_tokens": 3}), tokenizer)
+    documents, _ = encode_examples(encoder, examples, ("x", "y"))
     assert [len(ids) for ids in documents] == [3, 0]
 
 
@@ -35,6 +39,8 @@ def test_prepare_is_the_same_twice(tmp_path: Path):
     one, two = prepare(config), prepare(config)
     assert one.facts == two.facts
     assert all(map(np.array_equal, one.train.documents, two.train.documents))
+    assert isinstance(one.network, nn.Module)
+    assert isinstance(two.network, nn.Module)
     states = zip(one.network.parameters(), two.network.parameters(), strict=True)
     assert all(bool((a == b).all()) for a, b in states)
 
@@ -44,6 +50,7 @@ def test_prepare_settles_every_auto(tmp_path: Path):
     assert config.text.rule == "words"
     assert config.train.task == "single-label"
     assert config.train.select == "accuracy"
+    assert config.loss.loss == "margin"
     assert config.model.embeddings == "random"
 
 

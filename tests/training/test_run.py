@@ -169,7 +169,8 @@ def trainer_of(config) -> Trainer:
     prepared = prepare(config)
     dev = DevSet(prepared.config, prepared.dev)
     device = torch.device("cpu")
-    return Trainer(prepared.config, prepared.network, prepared.train, dev, device)
+    network: Any = prepared.network
+    return Trainer(prepared.config, network, prepared.train, dev, device)
 
 
 def test_clip_norm_bounds_the_gradient(source, monkeypatch):
@@ -212,7 +213,8 @@ def test_rate_decay_multiplies_the_rate_each_epoch(source, tmp_path):
 def test_zero_rate_leaves_weights_as_drawn(source, tmp_path):
     config = tiny_config(source, train={"learning_rate": 0, "epochs": 2})
     train(config, tmp_path / "model")
-    drawn = prepare(config).network.state_dict()
+    network: Any = prepare(config).network
+    drawn = network.state_dict()
     saved = load_file(tmp_path / "model" / "model.safetensors")
     assert saved.keys() == drawn.keys()
     assert all(torch.equal(saved[name], drawn[name]) for name in saved)
@@ -319,14 +321,16 @@ def test_static_vectors_stay_and_others_move(source, tmp_path, kind):
     )
     classifier = train(config, tmp_path / "model")
     row = classifier.tokenizer.words.index("cat")
-    vector = classifier.network.embedding.weight[row].tolist()
+    trained: Any = classifier.network
+    vector = trained.embedding.weight[row].tolist()
     assert classifier.config.model.embedding_size == 5
     assert classifier.record["vectors"]["found"] == 1
     assert (vector == [0.5] * 5) == (kind == "static")
-    drawn = prepare(config).network.embedding.weight
-    stays = torch.equal(classifier.network.embedding.weight.detach(), drawn.detach())
+    fresh: Any = prepare(config).network
+    drawn = fresh.embedding.weight
+    stays = torch.equal(trained.embedding.weight.detach(), drawn.detach())
     assert stays == (kind == "static")
-    assert not classifier.network.embedding.weight[0].any()  # padding never moves
+    assert not trained.embedding.weight[0].any()  # padding never moves
     loaded = TextClassifier.load(tmp_path / "model")
     texts = ["the cat purr", "my dog"]
     assert np.array_equal(loaded.scores(texts), classifier.scores(texts))

@@ -24,6 +24,7 @@ PANELS = {
     "data": "Data",
     "text": "Text",
     "model": "Model, with the paper's symbols",
+    "rival": "Systems compared with",
     "loss": "Loss",
     "train": "Training",
 }
@@ -101,7 +102,7 @@ def plain(hint: Any) -> type:
 def choices(hint: Any) -> str:
     """Return the choices of a field, for its help."""
     if typing.get_origin(hint) is Literal:
-        return f" ({', '.join(typing.get_args(hint))})"
+        return f" ({', '.join(map(str, typing.get_args(hint)))})"
     return ""
 
 
@@ -115,8 +116,12 @@ def shown(default: Any) -> str:
 
 
 def parse(section: str, name: str, value: Any) -> Any:
-    """Turn `3,4,5` into numbers where the field is a list."""
+    """Turn `3,4,5` into numbers where the field is a list, or `9` a numeric choice."""
     hint = typing.get_type_hints(SECTIONS[section])[name]
+    if typing.get_origin(hint) is Literal:
+        return {str(choice): choice for choice in typing.get_args(hint)}.get(
+            value, value
+        )
     if typing.get_origin(hint) is not tuple:
         return value
     try:

@@ -14,7 +14,7 @@ from textcapsules.errors import ConfigError
 __all__ = ["train"]
 
 
-@config_flags("data", "text", "model", "loss", "train")
+@config_flags("data", "text", "model", "rival", "loss", "train")
 def train(
     flags: dict[str, dict[str, Any]],
     out: Annotated[
@@ -40,7 +40,7 @@ def train(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Train a capsule network and write its model folder.
+    """Train a capsule network, or a system compared with, and write its model folder.
 
     [bold]Your own file[/], one label a row, all labels wanted of new texts:
 
@@ -49,6 +49,10 @@ def train(
     [bold]A benchmark corpus[/] with word vectors, as the paper has it:
 
       textcapsules train --data mr --vectors w2v.bin --preset paper
+
+    [bold]A system compared with[/], Kim's CNN:
+
+      textcapsules train --data mr --vectors w2v.bin --architecture cnn
 
     [bold]Go on[/] after an interruption:
 

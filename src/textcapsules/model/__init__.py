@@ -1,4 +1,5 @@
 """The network, in order.
 
-`functional`, `routing`, `layers`, `capsnet`, `baselines`, `builder`, `score`.
+`functional`, `routing`, `primary_gpu`, `layers`, `capsnet`, `baselines`, `rivals`,
+`builder`, `score`.
 """

@@ -1,9 +1,18 @@
 """Turn a configuration into a network: the only place where the two meet."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from textcapsules.config import ModelConfig
+from textcapsules.config import (
+    CAPSULES,
+    CHARACTERS,
+    CLASSIC,
+    ModelConfig,
+    RivalConfig,
+    RunConfig,
+)
 from textcapsules.errors import ConfigError
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.layers import (
@@ -12,9 +21,17 @@ from textcapsules.model.layers import (
     NgramConv,
     PrimaryCapsules,
 )
+from textcapsules.model.rivals.build import (
+    build_character_network,
+    build_classic,
+    build_word_network,
+)
+from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.routing import RoutingOptions
 
-__all__ = ["build_network", "min_tokens"]
+__all__ = ["System", "build_network", "build_system", "gives_several", "min_tokens"]
+
+System = nn.Module | ClassicSystem  # all that score documents
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -29,6 +46,43 @@ def min_tokens(config: ModelConfig) -> int:
     return max(ngram_sizes(config)) + (window - 1) * config.stride
 
 
+def gives_several(config: RunConfig) -> bool:
+    """Tell whether a rival's classes are probable each for itself, or one among all."""
+    if config.loss.loss.endswith("cross-entropy"):
+        return config.loss.loss.startswith("binary")
+    return config.train.task == "multi-label" or config.train.joined > 0
+
+
+def build_system(
+    config: RunConfig,
+    *,
+    n_words: int,
+    n_classes: int,
+    vectors: Tensor | None = None,
+    word_classes: Tensor | None = None,
+) -> System:
+    """Build what a whole configuration describes, with fresh weights or unfitted."""
+    several = gives_several(config)
+    if config.model.architecture in CLASSIC:
+        return build_classic(
+            config.model.architecture,
+            config.rival,
+            n_classes=n_classes,
+            several=several,
+            seed=config.train.seed,
+        )
+    return build_network(
+        config.model,
+        n_words=n_words,
+        n_classes=n_classes,
+        max_tokens=config.text.max_tokens,
+        vectors=vectors,
+        rival=config.rival,
+        several=several,
+        word_classes=word_classes,
+    )
+
+
 def build_network(
     config: ModelConfig,
     *,
@@ -36,7 +90,10 @@ def build_network(
     n_classes: int,
     max_tokens: int,
     vectors: Tensor | None = None,
-) -> CapsuleNetwork:
+    rival: RivalConfig | None = None,
+    several: bool = False,
+    word_classes: Tensor | None = None,
+) -> Any:  # which kind, the configuration decides
     """Build the network a configuration describes, with fresh weights.
 
     Args:
@@ -46,25 +103,62 @@ def build_network(
         max_tokens: longest text; it fixes the size of non-shared transforms.
         vectors: (n_words, V) word vectors, copied; drawn where they are not given, as
             when the weights are about to be loaded.
+        rival: further options of networks that are no capsule networks.
+        several: whether a text may have several classes, for those networks.
+        word_classes: (n_words,) kinds of words, for the lr-lstm.
     """
+    rival = rival or RivalConfig()
+    if config.architecture in CHARACTERS:
+        return build_character_network(
+            config.architecture,
+            rival,
+            n_characters=n_words,
+            n_classes=n_classes,
+            length=max_tokens,
+            several=several,
+        )
+    if vectors is None:
+        vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
+    embedding = build_embedding(config, vectors)
+    if config.architecture in CAPSULES:
+        return build_capsules(config, embedding, n_classes, max_tokens)
+    return build_word_network(
+        config,
+        rival,
+        embedding,
+        n_classes=n_classes,
+        several=several,
+        word_classes=word_classes,
+    )
+
+
+def build_embedding(config: ModelConfig, vectors: Tensor) -> nn.Embedding:
+    """Return an embedding of copied vectors, its padding zero unless padding votes."""
+    is_masked = config.mask_padding or config.architecture not in CAPSULES
+    embedding = nn.Embedding.from_pretrained(
+        vectors.clone(),
+        freeze=config.embeddings == "static",
+        padding_idx=0 if is_masked else None,
+    )
+    if is_masked:  # what completes a short text must be zero
+        nn.init.zeros_(embedding.weight[0])
+    return embedding
+
+
+def build_capsules(
+    config: ModelConfig, embedding: nn.Embedding, n_classes: int, max_tokens: int
+) -> CapsuleNetwork:
+    """Build the n-gram networks over an embedding."""
     if max_tokens < min_tokens(config):
         raise ConfigError(
             f"max_tokens must be at least {min_tokens(config)} (K1 + K2 - 1 of the "
             f"widest n-gram network); got {max_tokens}. Raise max_tokens, or lower "
             "ngram_sizes or conv_window."
         )
-    if vectors is None:
-        vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
-    embedding = nn.Embedding.from_pretrained(
-        vectors.clone(),
-        freeze=config.embeddings == "static",
-        padding_idx=0 if config.mask_padding else None,
-    )
-    if config.mask_padding:  # what completes a short text must be zero
-        nn.init.zeros_(embedding.weight[0])
+    size = embedding.embedding_dim
     branches = [
-        build_branch(config, size, vectors.shape[1], n_classes, max_tokens)
-        for size in ngram_sizes(config)
+        build_branch(config, ngram_size, size, n_classes, max_tokens)
+        for ngram_size in ngram_sizes(config)
     ]
     return CapsuleNetwork(
         embedding,
@@ -89,6 +183,7 @@ def build_branch(
         "shared": config.shared,
         "bias": config.transform_bias,
         "initialiser": config.initialiser,
+        "gain": config.transform_gain,
         "options": RoutingOptions(
             config.iterations, config.leaky, config.amendment, config.squash
         ),
@@ -121,4 +216,4 @@ def build_branch(
         n_parents=n_classes + config.orphan,
         **routed,
     )
-    return NgramBranch(ngrams, primary, conv, classes)
+    return NgramBranch(ngrams, primary, conv, classes, config.capsule_dropout)

@@ -7,22 +7,37 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.text.batch import epoch_batches, make_batch
-from textcapsules.text.vocabulary import UNK_ID
+from textcapsules.text.encode import drop_unreadable
 
 __all__ = ["drop_unreadable", "score_documents"]
 
 
-def drop_unreadable(documents: Sequence[NDArray]) -> list[NDArray]:
-    """Empty the documents without a single known word: there is nothing to go by."""
-    return [ids if (ids > UNK_ID).any() else ids[:0] for ids in documents]
+def score_documents(
+    network: nn.Module | ClassicSystem,
+    documents: Sequence[NDArray],
+    *,
+    batch_size: int | None = None,
+) -> NDArray[np.float32]:
+    """Return every class's score (N, n_classes), the length of its capsule if it has.
+
+    The orphan is left out. An empty document scores zero everywhere, even where the
+    network would make something of padding or of its biases alone.
+    """
+    if isinstance(network, ClassicSystem):
+        scores = network.scores(documents)
+    else:
+        scores = score_batches(network, documents, batch_size)
+    scores[[len(ids) == 0 for ids in documents]] = 0
+    return scores
 
 
 @torch.inference_mode()
-def score_documents(
-    network: nn.Module, documents: Sequence[NDArray], *, batch_size: int | None = None
+def score_batches(
+    network: nn.Module, documents: Sequence[NDArray], batch_size: int | None
 ) -> NDArray[np.float32]:
-    """Return the length of every class capsule, (N, n_classes), orphan left out."""
+    """Score with a network, some documents at a time."""
     was_training, device = network.training, next(network.parameters()).device
     if batch_size is None:  # few large batches on a GPU, where a launch costs most
         batch_size = 512 if device.type == "cuda" else 64

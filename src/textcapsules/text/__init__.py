@@ -1,1 +1,4 @@
-"""From text to tensor, in order: `tokenize`, `vocabulary`, `vectors`, `batch`."""
+"""From text to tensor, in order.
+
+`tokenize`, `vocabulary`, `vectors`, `lexicon`, `trees`, `treebank`, `encode`, `batch`.
+"""

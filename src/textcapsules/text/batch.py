@@ -18,7 +18,11 @@ _BATCHES_IN_CHUNK = 50
 
 
 class Batch(NamedTuple):
-    """Some texts as tensors. B texts, T tokens, J classes."""
+    """Some texts as tensors. B texts, T tokens, J classes.
+
+    Documents with structure, (T, F) arrays of word ids and further columns, make ids
+    of shape (B, T, F).
+    """
 
     ids: Tensor  # (B, T) int64, 0 where there is padding
     mask: Tensor  # (B, T) bool, True where there is a token
@@ -51,7 +55,8 @@ def make_batch(
     lengths = np.array([len(ids) for ids in taken], dtype=np.int64)  # (B,)
     n_tokens = pad_to or max(1, lengths.max(initial=1))
     mask = np.arange(n_tokens) < lengths[:, None]  # (B, T)
-    ids = np.zeros(mask.shape, dtype=np.int64)  # (B, T)
+    columns = taken[0].shape[1:] if taken else ()
+    ids = np.zeros((*mask.shape, *columns), dtype=np.int64)  # (B, T) or (B, T, F)
     if taken:
         ids[mask] = np.concatenate(taken)
     picked = torch.from_numpy(rows)

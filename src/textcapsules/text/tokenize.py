@@ -16,6 +16,9 @@ original text, which explanations need. The rules:
   and hyphens inside; numbers (``1,000.5``); every Han character, punctuation mark,
   symbol and emoji by itself. A script without spaces (Thai) gives one token a run of
   letters.
+- `characters`: every character by itself, in lower case, for networks that read those.
+  Known are the 69 different characters of Zhang, Zhao and LeCun (2015) and the blank;
+  any other is unknown. Blanks at the ends go.
 
 Normalizers here replace characters one for one or remove them: the library's offsets
 are not right after a replacement that inserts.
@@ -32,9 +35,23 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from textcapsules.errors import ConfigError
 
-__all__ = ["RULES", "Piece", "Rule", "RuleName", "build_rule", "split_text", "tokenize"]
+__all__ = [
+    "ALPHABET",
+    "BLANK",
+    "RULES",
+    "Piece",
+    "Rule",
+    "RuleName",
+    "build_rule",
+    "split_text",
+    "tokenize",
+]
 
-RuleName = Literal["kim", "reuters", "words"]
+RuleName = Literal["kim", "reuters", "words", "characters"]
+
+# Published as 70, the hyphen counted twice.
+ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+=<>()[]{}\n"
+BLANK = " "
 
 
 class Rule(NamedTuple):
@@ -106,10 +123,25 @@ def _words() -> Rule:
     return Rule(normalizer, _keep(rf"{number}|{word}|\p{{Han}}|{other}"))
 
 
+def _characters() -> Rule:
+    known = "A-Z" + re.escape(ALPHABET + BLANK)
+    normalizer = normalizers.Sequence(
+        [
+            _replace(r"[^\S\n]", BLANK),
+            # Before lower-casing, which makes two characters of some foreign ones.
+            _replace(rf"[^{known}]", "\ufffd"),
+            normalizers.Strip(),
+            normalizers.Lowercase(),
+        ]
+    )
+    return Rule(normalizer, _keep(r"(?m)."))  # Oniguruma's m: the dot takes all
+
+
 _BUILDERS: dict[str, Callable[[], Rule]] = {
     "kim": _kim,
     "reuters": _reuters,
     "words": _words,
+    "characters": _characters,
 }
 RULES: tuple[str, ...] = get_args(RuleName)
 

@@ -16,6 +16,8 @@ from tokenizers import Tokenizer, models, trainers
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_text
 from textcapsules.text.tokenize import (
+    ALPHABET,
+    BLANK,
     RULES,
     Rule,
     build_rule,
@@ -94,7 +96,11 @@ class TextTokenizer:
             extra_words: get rows after those, whatever their count, unless they have
                 one already. They must be in the rule's normal form (say, lower case),
                 or no text will ever meet them.
+
+        The rule `characters` has an alphabet instead: the same rows for all texts.
         """
+        if rule == "characters":
+            return cls([PAD, UNK, BLANK, *ALPHABET], rule=rule)
         counter = Tokenizer(models.WordLevel({UNK: UNK_ID}, unk_token=UNK))
         _set_rule(counter, build_rule(rule))
         trainer = trainers.WordLevelTrainer(
@@ -108,6 +114,11 @@ class TextTokenizer:
         ordered = sorted(counted, key=counted.__getitem__)
         extra = map(valid_unicode, extra_words)
         return cls(list(dict.fromkeys([PAD, UNK, *ordered, *extra])), rule=rule)
+
+    @property
+    def first_word(self) -> int:
+        """The first row that tells anything: past padding, unknown word and blank."""
+        return UNK_ID + 1 + (self.rule == "characters")
 
     @property
     def n_words(self) -> int:

@@ -1,1 +1,5 @@
-"""Training: `prepare`, `selection`, `checkpoint`, `steps`, `loop`, `folder`, `run`."""
+"""Training, in order.
+
+`resolve`, `prepare`, `selection`, `checkpoint`, `steps`, `loop`, `fit`, `folder`,
+`run`.
+"""

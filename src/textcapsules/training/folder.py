@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from textcapsules.classifier import MODEL_FILES, read_json
+from textcapsules.classifier import FASTTEXT_FILE, MODEL_FILES, read_json
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import remove_leftovers
 
@@ -11,6 +11,7 @@ __all__ = ["CHECKPOINT", "TENSORBOARD", "check_folder", "clear", "tidy"]
 
 CHECKPOINT = "checkpoint.safetensors"
 TENSORBOARD = "tensorboard"
+OUR_FILES = (*MODEL_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
 
 
 def check_folder(folder: Path, overwrite: bool) -> None:
@@ -46,7 +47,7 @@ def is_named_as_ours(path: Path) -> bool:
     """Tell a file that a run may have written by its name."""
     if path.parent == Path(TENSORBOARD):
         return path.name.startswith("events.out.tfevents")
-    return str(path) in (*MODEL_FILES, CHECKPOINT)
+    return str(path) in (*OUR_FILES, CHECKPOINT)
 
 
 def is_leftover(path: Path) -> bool:
@@ -68,12 +69,12 @@ def clear(folder: Path) -> None:
     """Remove an earlier run's files, and only those; its mark of ours goes last."""
     shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
     tidy(folder)
-    for name in reversed(MODEL_FILES):
+    for name in reversed(OUR_FILES):
         (folder / name).unlink(missing_ok=True)
 
 
 def tidy(folder: Path) -> None:
     """Remove what only an unfinished run needs, or a killed one has left."""
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    for name in (*MODEL_FILES, CHECKPOINT):
+    for name in (*OUR_FILES, CHECKPOINT):
         remove_leftovers(folder / name)

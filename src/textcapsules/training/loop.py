@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from textcapsules.calibrate import join_documents, joined_pairs
 from textcapsules.config import RunConfig
 from textcapsules.errors import TextCapsulesError
-from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.text.batch import epoch_batches
 from textcapsules.training.checkpoint import Best, Progress
 from textcapsules.training.prepare import Encoded
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import make_steps
 
-__all__ = ["Step", "Trainer"]
+__all__ = ["Step", "Trainer", "with_joined"]
 
 
 class Step(NamedTuple):
@@ -40,7 +40,7 @@ class Trainer:
     def __init__(
         self,
         config: RunConfig,
-        network: CapsuleNetwork,
+        network: nn.Module,
         train: Encoded,
         dev: DevSet,
         device: torch.device,
@@ -117,18 +117,7 @@ class Trainer:
 
     def epoch_documents(self, epoch: int) -> Encoded:
         """Return the training texts, with fresh joined ones if asked for."""
-        n_joined = round(self.config.train.joined * len(self.train.documents))
-        if not n_joined:
-            return self.train
-        seeds = [self.config.train.seed, epoch]
-        pairs = joined_pairs(self.train.targets, n_joined, seeds)
-        joined, targets = join_documents(
-            *self.train, pairs, self.config.text.max_tokens
-        )
-        return Encoded(
-            [*self.train.documents, *joined],
-            np.concatenate([self.train.targets, targets]),
-        )
+        return with_joined(self.config, self.train, epoch)
 
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it."""
@@ -137,9 +126,26 @@ class Trainer:
         before = self.progress.best
         if before is not None and select != "last" and score <= before.score:
             return before
-        weights = {
-            name: parameter.detach().to("cpu", copy=True)
+        frozen = {
+            name
             for name, parameter in self.network.named_parameters()
-            if parameter.requires_grad
+            if not parameter.requires_grad
+        }
+        weights = {
+            name: tensor.detach().to("cpu", copy=True)
+            for name, tensor in self.network.state_dict().items()
+            if name not in frozen
         }
         return Best(record["epoch"] - 1, score, weights)
+
+
+def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
+    """Return the training texts and, if asked for, an epoch's draw of joined ones."""
+    n_joined = round(config.train.joined * len(train.documents))
+    if not n_joined:
+        return train
+    pairs = joined_pairs(train.targets, n_joined, [config.train.seed, epoch])
+    joined, targets = join_documents(*train, pairs, config.text.max_tokens)
+    return Encoded(
+        [*train.documents, *joined], np.concatenate([train.targets, targets])
+    )

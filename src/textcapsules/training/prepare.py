@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from textcapsules.config import RunConfig
+from textcapsules.config import CHARACTERS, CLASSIC, RunConfig
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
-from textcapsules.errors import ConfigError, DataError
-from textcapsules.model.builder import build_network
-from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.score import drop_unreadable
+from textcapsules.errors import DataError
+from textcapsules.model.builder import System, build_system
+from textcapsules.model.rivals.classic import ClassicSystem
+from textcapsules.text.encode import Encoder, word_ids
+from textcapsules.text.lexicon import word_classes
 from textcapsules.text.vectors import (
     coverage,
     load_vectors,
@@ -24,6 +25,7 @@ from textcapsules.text.vectors import (
     words_with_vectors,
 )
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
+from textcapsules.training.resolve import resolve
 
 __all__ = ["Encoded", "Prepared", "encode_examples", "prepare", "target_matrix"]
 
@@ -43,37 +45,37 @@ class Prepared(NamedTuple):
     config: RunConfig  # with nothing left on auto
     corpus: Corpus
     tokenizer: TextTokenizer
-    network: CapsuleNetwork
+    network: System
     train: Encoded
     dev: Encoded
     facts: dict[str, Any]
 
 
-def prepare(config: RunConfig) -> Prepared:
-    """Read the data, build the vocabulary and a fresh network, all from the seeds."""
-    corpus = load_corpus(config.data)
+def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
+    """Build the vocabulary and a fresh network, all from the seeds.
+
+    The corpus is read as the options say, unless one is given.
+    """
+    if corpus is None:
+        corpus = load_corpus(config.data)
     check_corpus(corpus)
     config = resolve(config, corpus)
     tokenizer = build_tokenizer(config, corpus)
     check_words(tokenizer, corpus)
-    limit = config.text.max_tokens
-    train = encode_examples(tokenizer, corpus.train, corpus.labels, limit)
-    dev = encode_examples(
-        tokenizer,
-        corpus.dev,
-        corpus.labels,
-        limit,
-        source=config.data.dev or "the dev texts",
-    )
+    encoder = Encoder(config, tokenizer, keep_parses=True)
+    train = encode_examples(encoder, corpus.train, corpus.labels, learn=True)
+    source = config.data.dev or "the dev texts"
+    dev = encode_examples(encoder, corpus.dev, corpus.labels, source=source)
     vectors, vector_facts = build_vectors(config, tokenizer, train)
-    config = config.replace(model={"embedding_size": vectors.shape[1]})
+    if vectors is not None:
+        config = config.replace(model={"embedding_size": vectors.shape[1]})
     torch.manual_seed(config.train.seed)
-    network = build_network(
-        config.model,
+    network = build_system(
+        config,
         n_words=tokenizer.n_words,
         n_classes=len(corpus.labels),
-        max_tokens=limit,
         vectors=vectors,
+        word_classes=sentiment_classes(config, tokenizer),
     )
     facts = {
         "corpus": corpus.facts,
@@ -81,9 +83,25 @@ def prepare(config: RunConfig) -> Prepared:
         "fingerprint": fingerprint(corpus, tokenizer, vectors),
         "words": tokenizer.n_words,
         "vectors": vector_facts,
-        "parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
+        "parameters": n_parameters(network),
     }
     return Prepared(config, corpus, tokenizer, network, train, dev, facts)
+
+
+def sentiment_classes(
+    config: RunConfig, tokenizer: TextTokenizer
+) -> torch.Tensor | None:
+    """Return what the lr-lstm must know of the words; it is saved with the weights."""
+    if config.model.architecture != "lr-lstm":
+        return None
+    return torch.from_numpy(word_classes(tokenizer.words))
+
+
+def n_parameters(network: System) -> int | None:
+    """Return how many numbers training will set; None where only fitting will tell."""
+    if isinstance(network, ClassicSystem):
+        return None
+    return sum(p.numel() for p in network.parameters() if p.requires_grad)
 
 
 def check_corpus(corpus: Corpus) -> None:
@@ -109,33 +127,6 @@ def check_words(tokenizer: TextTokenizer, corpus: Corpus) -> None:
         )
 
 
-def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
-    """Settle every option left on auto by what the data is."""
-    task = corpus.task if config.train.task == "auto" else config.train.task
-    rule = corpus.rule if config.text.rule == "auto" else config.text.rule
-    select = config.train.select
-    if select == "auto":
-        select = "joined" if task == "multi-label" else "accuracy"
-    embeddings = config.model.embeddings
-    if config.text.vectors is None:
-        if embeddings == "static" and config.preset != "released":
-            raise ConfigError(
-                "embeddings must be random or non-static when no word vectors are "
-                "given; got 'static'. Name a file with --vectors."
-            )
-        embeddings = "random"
-    elif embeddings == "random":
-        raise ConfigError(
-            "embeddings must be static or non-static when word vectors are given; "
-            "got 'random'. Leave out --vectors, or set --embeddings."
-        )
-    return config.replace(
-        text={"rule": rule},
-        model={"embeddings": embeddings},
-        train={"task": task, "select": select},
-    )
-
-
 def build_tokenizer(config: RunConfig, corpus: Corpus) -> TextTokenizer:
     """Learn the vocabulary from the training texts, and add words with a vector."""
     text, extra = config.text, []
@@ -156,8 +147,13 @@ def build_tokenizer(config: RunConfig, corpus: Corpus) -> TextTokenizer:
 
 def build_vectors(
     config: RunConfig, tokenizer: TextTokenizer, train: Encoded
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Return a row a word, and how much of the training texts had a vector."""
+) -> tuple[torch.Tensor | None, dict[str, Any]]:
+    """Return a row a word, and how much of the training texts had a vector.
+
+    There are none where words have no vectors: characters, and classic systems.
+    """
+    if config.model.architecture in (*CHARACTERS, *CLASSIC):
+        return None, {"file": None}
     padding = "zero" if config.model.mask_padding else "random"
     words, seed, file = tokenizer.words, config.train.seed, config.text.vectors
     if file is None:
@@ -165,7 +161,7 @@ def build_vectors(
         drawn = random_vectors(words, size, seed=seed, padding=padding)
         return torch.from_numpy(drawn.matrix), {"file": None}
     vectors = load_vectors(file, words, seed=seed, padding=padding)
-    ids = np.concatenate([*train.documents, np.zeros(0, dtype=np.int32)])
+    ids = np.concatenate([np.zeros(0, np.int32), *map(word_ids, train.documents)])
     counts = np.bincount(ids, minlength=len(words))
     found = {words[row] for row in np.flatnonzero(vectors.is_found)}
     seen = {words[row]: int(counts[row]) for row in np.flatnonzero(counts)}
@@ -193,22 +189,29 @@ def target_matrix(
 
 
 def encode_examples(
-    tokenizer: TextTokenizer,
+    encoder: Encoder,
     examples: Sequence[Example],
     labels: Sequence[str],
-    max_tokens: int,
     *,
     source: str = "the texts",
+    learn: bool = False,
 ) -> Encoded:
-    """Return documents and targets of examples."""
-    ids = tokenizer.encode([example.text for example in examples], max_tokens)
-    return Encoded(drop_unreadable(ids), target_matrix(examples, labels, source))
+    """Return documents and targets of examples.
+
+    With `learn`, a document may carry labels of its parts too, where they are known.
+    """
+    targets = target_matrix(examples, labels, source)
+    texts = [example.text for example in examples]
+    return Encoded(encoder.encode(texts, labels if learn else ()), targets)
 
 
-def fingerprint(corpus: Corpus, tokenizer: TextTokenizer, vectors: torch.Tensor) -> str:
+def fingerprint(
+    corpus: Corpus, tokenizer: TextTokenizer, vectors: torch.Tensor | None
+) -> str:
     """Return a checksum of everything a run learns from or chooses on."""
     digest = hashlib.sha256(repr((corpus.labels, tokenizer.words)).encode())
     for example in [*corpus.train, *corpus.dev]:
         digest.update(repr(tuple(example)).encode())
-    digest.update(vectors.numpy().tobytes())
+    if vectors is not None:
+        digest.update(vectors.numpy().tobytes())
     return digest.hexdigest()

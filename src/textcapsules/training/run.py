@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from textcapsules import __version__
 from textcapsules.classifier import (
@@ -17,9 +18,17 @@ from textcapsules.classifier import (
     read_run_config,
 )
 from textcapsules.config import RunConfig
+from textcapsules.data.example import Corpus
 from textcapsules.errors import ModelFolderError, TextCapsulesError
 from textcapsules.files import write_json
-from textcapsules.training.checkpoint import read_checkpoint, write_checkpoint
+from textcapsules.model.builder import System
+from textcapsules.model.rivals.classic import ClassicSystem
+from textcapsules.training.checkpoint import (
+    Progress,
+    read_checkpoint,
+    write_checkpoint,
+)
+from textcapsules.training.fit import fit_system
 from textcapsules.training.folder import (
     CHECKPOINT,
     TENSORBOARD,
@@ -40,6 +49,7 @@ def train(
     config: RunConfig,
     folder: Path | str,
     *,
+    corpus: Corpus | None = None,
     overwrite: bool = False,
     tensorboard: bool = False,
     on_step: Callable[[Step], None] | None = None,
@@ -50,6 +60,8 @@ def train(
     Args:
         config: the run's options.
         folder: a new or empty folder, or one of an earlier run with `overwrite`.
+        corpus: the texts, where they are not those that the options name; such a run
+            cannot be resumed.
         overwrite: replace the earlier run in that folder.
         tensorboard: write the epochs' figures for TensorBoard too.
         on_step: called after every batch.
@@ -60,7 +72,8 @@ def train(
     pick_device(config.train.device)
     if tensorboard:
         summary_writer()
-    prepared = prepare(config)  # all that can fail, before an earlier run is removed
+    # All that can fail, before an earlier run is removed.
+    prepared = prepare(config, corpus)
     if folder.is_dir():
         clear(folder)
     start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
@@ -112,9 +125,33 @@ def go_on(
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
     config = prepared.config
-    device = pick_device(config.train.device)
     dev = DevSet(config, prepared.dev)
-    network = prepared.network.to(device)
+
+    def watch(record: dict[str, Any]) -> None:
+        if start.get("tensorboard"):
+            log_tensorboard(folder / TENSORBOARD, record)
+        if on_epoch is not None:
+            on_epoch(record)
+
+    if isinstance(prepared.network, ClassicSystem):
+        progress = fit_system(config, prepared.network, prepared.train, dev)
+        watch(progress.records[0])
+    else:
+        network = prepared.network.to(pick_device(config.train.device))
+        progress = run_epochs(prepared, network, dev, folder, on_step, watch)
+    return finish(prepared, progress, dev, folder, start)
+
+
+def run_epochs(
+    prepared: Prepared,
+    network: nn.Module,
+    dev: DevSet,
+    folder: Path,
+    on_step: Callable[[Step], None] | None,
+    watch: Watch,
+) -> Progress:
+    """Train a network epoch by epoch, with a checkpoint now and then."""
+    config, device = prepared.config, next(network.parameters()).device
     trainer = Trainer(config, network, prepared.train, dev, device)
     if (folder / CHECKPOINT).is_file():
         trainer.progress = read_checkpoint(
@@ -128,26 +165,26 @@ def go_on(
                     folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
                 )
                 saved = time.monotonic()
-            if start.get("tensorboard"):
-                log_tensorboard(folder / TENSORBOARD, record)
-            if on_epoch is not None:
-                on_epoch(record)
-    return finish(prepared, trainer, dev, folder, start)
+            watch(record)
+    return trainer.progress
 
 
 def finish(
     prepared: Prepared,
-    trainer: Trainer,
+    progress: Progress,
     dev: DevSet,
     folder: Path,
     start: dict[str, Any],
 ) -> TextClassifier:
     """Take the best epoch's weights, calibrate them, and write the model folder."""
-    records, best = trainer.progress
+    (records, best), network = progress, prepared.network
     assert best is not None  # there is at least one epoch
-    prepared.network.load_state_dict(best.weights, strict=False)  # frozen ones stay
-    prepared.network.eval()
-    calibration = dev.calibrate(prepared.network)
+    if isinstance(network, ClassicSystem):
+        start = {**start, "parameters": network.n_parameters()}
+    else:
+        network.load_state_dict(best.weights, strict=False)  # frozen ones stay
+        network.eval()
+    calibration = dev.calibrate(network)
     classifier = classifier_of(prepared, calibration["threshold"])
     classifier.record = {
         **start,
@@ -159,7 +196,7 @@ def finish(
             sum(r["train_seconds"] + r["dev_seconds"] for r in records), 3
         ),
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **environment(trainer),
+        **environment(network),
     }
     # training.json says finished only once the weights are there.
     unfinished = {**classifier.record, "finished": False}
@@ -178,9 +215,11 @@ def classifier_of(prepared: Prepared, threshold: float = 0.5) -> TextClassifier:
     return TextClassifier(prepared.config, prepared.tokenizer, labels, prepared.network)
 
 
-def environment(trainer: Trainer) -> dict[str, Any]:
+def environment(network: System) -> dict[str, Any]:
     """Return what the figures were made on."""
-    device = trainer.device
+    device = torch.device("cpu")
+    if not isinstance(network, ClassicSystem):
+        device = next(network.parameters()).device
     on_gpu = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),

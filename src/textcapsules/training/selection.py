@@ -7,11 +7,11 @@ development set has none, they are made by joining two of its documents (`calibr
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from textcapsules.calibrate import best_threshold, join_documents, joined_pairs
 from textcapsules.config import RunConfig
 from textcapsules.metrics import highest
+from textcapsules.model.builder import System
 from textcapsules.model.score import score_documents
 from textcapsules.training.prepare import Encoded
 
@@ -32,7 +32,7 @@ class DevSet:
             joined = join_documents(*dev, pairs, config.text.max_tokens)
             self.several, self.source = Encoded(*joined), "joined dev documents"
 
-    def judge(self, network: nn.Module) -> dict[str, float]:
+    def judge(self, network: System) -> dict[str, float]:
         """Return an epoch's dev figures; `dev_score` is what selection looks at."""
         accuracy = self.accuracy(network)
         if self.config.train.select != "joined":
@@ -46,13 +46,13 @@ class DevSet:
             "dev_accuracy": accuracy,
         }
 
-    def accuracy(self, network: nn.Module) -> float:
+    def accuracy(self, network: System) -> float:
         """Return the share of dev documents whose highest class is one of theirs."""
         top = highest(score_documents(network, self.dev.documents))
         hits = self.dev.targets[np.arange(len(top)), top] * (top >= 0)
         return float(hits.mean())
 
-    def calibrate(self, network: nn.Module) -> dict[str, Any]:
+    def calibrate(self, network: System) -> dict[str, Any]:
         """Return the best threshold on documents with several labels."""
         objective = self.config.train.threshold_for
         if not self.several.documents:  # no two dev documents differ in label

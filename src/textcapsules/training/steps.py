@@ -6,6 +6,8 @@ it, so that a step costs the GPU's work alone: no launches from Python, no waiti
 Both take the same batches in the same order and agree to rounding.
 """
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,13 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from textcapsules.config import RunConfig
-from textcapsules.losses import network_loss
+from textcapsules.losses import output_loss
+from textcapsules.model.layers import set_precision
 from textcapsules.text.batch import make_batch
 
 __all__ = ["EagerSteps", "GraphSteps", "make_steps"]
 
+log = logging.getLogger(__name__)
+
 # Lengths are rounded up to this, so that few graphs serve all batches.
 LENGTH_STEP = 8
+
+# cuBLAS takes 32 MiB for each stream unless told otherwise before its first product;
+# with this much it also promises the same bits every time.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
 
 
 class EagerSteps:
@@ -32,6 +41,7 @@ class EagerSteps:
         self, config: RunConfig, network: nn.Module, device: torch.device
     ) -> None:
         self.config, self.device = config, device
+        use_precision(network, config.train.precision, device)
         # Accelerate settles on one device a process; ours may change between runs.
         self.accelerator = Accelerator()
         self.network: nn.Module = self.accelerator.prepare_model(
@@ -71,14 +81,16 @@ class EagerSteps:
         """Update the weights on one batch and return its mean loss."""
         config = self.config
         output = self.network(ids, mask)
-        lengths = output.lengths(orphan=config.loss.orphan_in_loss)
-        loss = network_loss(config.loss, lengths, targets, epoch)
+        loss = output_loss(config.loss, output, targets, epoch)
         self.accelerator.backward(loss)
         if config.train.clip_norm:
             self.accelerator.clip_grad_norm_(
                 self.network.parameters(), config.train.clip_norm
             )
         self.optimiser.step()
+        constrain = getattr(self.network, "constrain", None)
+        if constrain is not None:
+            constrain()
         self.optimiser.zero_grad(set_to_none=True)
         return loss.detach()
 
@@ -92,7 +104,8 @@ class GraphSteps(EagerSteps):
         super().__init__(config, network, device)
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.warm: set[int] = set()
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool: Any = None  # of memory, shared by the graphs
+        self.refused = False  # a capture has failed
         self.rows = torch.zeros(
             config.train.batch_size, dtype=torch.int64, device=device
         )
@@ -120,7 +133,8 @@ class GraphSteps(EagerSteps):
     def load(self, documents: Sequence[NDArray], targets: NDArray, epoch: int) -> None:
         """Put all texts on the device, in place where the graphs know their place."""
         longest = padded_length(max(map(len, documents)), None)
-        ids = np.zeros((len(documents), longest), dtype=np.int64)
+        shape = (len(documents), longest, *documents[0].shape[1:])
+        ids = np.zeros(shape, dtype=np.int64)  # (N, T) or (N, T, F)
         for row, words in enumerate(documents):
             ids[row, : len(words)] = words
         n_words = np.array([len(words) for words in documents], dtype=np.int64)
@@ -135,7 +149,7 @@ class GraphSteps(EagerSteps):
                 old.copy_(part)
             return
         self.graphs.clear()
-        self.key = key
+        self.key, self.pool = key, None  # a pool goes with the last of its graphs
         self.ids, self.n_words, self.targets = (part.to(self.device) for part in new)
 
     def step(self, chosen: Tensor, longest: int, epoch: int) -> Tensor:
@@ -144,22 +158,41 @@ class GraphSteps(EagerSteps):
         That first run is a real step too: it lets kernels compile and libraries settle,
         which a capture must not see.
         """
-        if len(chosen) < len(self.rows) or longest not in self.warm:
-            self.warm |= {longest} if len(chosen) == len(self.rows) else set()
+        whole = len(chosen) == len(self.rows)
+        if self.refused or not whole or longest not in self.warm:
+            self.warm |= {longest} if whole else set()
             return self.gathered(chosen, longest, epoch)
         self.rows.copy_(chosen)
         if longest not in self.graphs:
-            self.graphs[longest] = self.capture(longest, epoch)
+            try:
+                self.graphs[longest] = self.capture(longest, epoch)
+            except RuntimeError as error:
+                self.refuse(error)
+                return self.gathered(chosen, longest, epoch)
         graph, loss = self.graphs[longest]
         graph.replay()
         return loss.clone()
 
     def capture(self, longest: int, epoch: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """Record one step; nothing is computed yet."""
+        if self.pool is None:
+            self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
             loss = self.gathered(self.rows, longest, epoch)
         return graph, loss
+
+    def refuse(self, error: RuntimeError) -> None:
+        """Go on without graphs: some operation of the network has no place in one."""
+        reason = str(error).strip().splitlines()[0]
+        log.warning("steps run uncaptured, which is slower: %s", reason)
+        self.refused = True
+        self.optimiser.zero_grad(set_to_none=True)  # what the failed capture left
+        if self.device.type == "cuda":  # and a generator that takes itself for captured
+            seed = torch.cuda.initial_seed()
+            fresh = torch.Generator(self.device).manual_seed(seed)
+            generator = torch.cuda.default_generators[self.device.index or 0]
+            generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
     def gathered(self, rows: Tensor, longest: int, epoch: int) -> Tensor:
         """Take a batch out of the texts on the device, and learn from it."""
@@ -167,6 +200,15 @@ class GraphSteps(EagerSteps):
         mask = places < self.n_words[rows].unsqueeze(1)  # (B, T)
         ids = self.ids[:, :longest][rows]  # (B, T)
         return self.update(ids, mask, self.targets[rows], epoch)
+
+
+def use_precision(network: nn.Module, precision: str, device: torch.device) -> None:
+    """Form products as asked: the network's kernels, and the libraries on a GPU."""
+    set_precision(network, precision)
+    if device.type == "cuda":
+        fast = precision in ("tf32", "bf16")
+        torch.backends.cuda.matmul.allow_tf32 = fast
+        torch.backends.cudnn.allow_tf32 = fast
 
 
 def padded_length(longest: int, limit: int | None) -> int:
@@ -182,7 +224,7 @@ def padded_length(longest: int, limit: int | None) -> int:
 def make_steps(
     config: RunConfig, network: nn.Module, device: torch.device
 ) -> EagerSteps:
-    """Return captured steps on a GPU, plain ones elsewhere."""
-    if device.type == "cuda":
+    """Return captured steps on a GPU if the network allows it, plain ones elsewhere."""
+    if device.type == "cuda" and getattr(network, "capturable", True):
         return GraphSteps(config, network, device)
     return EagerSteps(config, network, device)

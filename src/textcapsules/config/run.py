@@ -1,0 +1,153 @@
+"""All options of one run, the named presets, and runs in TOML and JSON files."""
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from textcapsules.config.sections import (
+    SECTIONS,
+    DataConfig,
+    LossConfig,
+    ModelConfig,
+    RivalConfig,
+    TextConfig,
+    TrainConfig,
+)
+from textcapsules.errors import ConfigError
+
+__all__ = ["PRESETS", "RunConfig", "from_dict", "preset", "read_config"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """All options of one run."""
+
+    preset: str = "best"
+    data: DataConfig = field(default_factory=DataConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    rival: RivalConfig = field(default_factory=RivalConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def replace(self, **sections: Mapping[str, Any]) -> "RunConfig":
+        """Return a copy with some fields changed.
+
+        >>> RunConfig().replace(model={"iterations": 5}).model.iterations
+        5
+        """
+        changed = {}
+        for name, values in sections.items():
+            section = getattr(self, name, None)
+            if not dataclasses.is_dataclass(section):
+                raise ConfigError(
+                    f"section must be one of {', '.join(SECTIONS)}; got {name!r}."
+                )
+            known = {spec.name for spec in fields(section)}
+            for key in values:
+                if key not in known:
+                    names = ", ".join(sorted(known))
+                    raise ConfigError(
+                        f"option must be one of [{name}]'s, {names}; got {key!r}."
+                    )
+            changed[name] = dataclasses.replace(section, **values)  # type: ignore[type-var]
+        return dataclasses.replace(self, **changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    def to_toml(self) -> str:
+        """Return the run as TOML, options left at None left out."""
+        try:
+            import tomli_w
+        except ImportError as error:
+            raise ConfigError(
+                "tomli-w must be installed to write TOML; got no such package. "
+                "Run `pip install 'textcapsules[toml]'`."
+            ) from error
+        sections = self.to_dict()
+        name = sections.pop("preset")
+        kept = {
+            section: {key: value for key, value in values.items() if value is not None}
+            for section, values in sections.items()
+        }
+        return tomli_w.dumps({"preset": name, **kept})
+
+
+# What each preset changes in the defaults, which are the paper's text.
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {},
+    "released": {
+        "model": {
+            "stride": 2,
+            "capsule_types": 16,
+            "transform_bias": False,
+            "squash": "released",
+            "leaky": False,
+            "amendment": False,
+            "average": "poses",
+            "mask_padding": False,
+            "initialiser": "tensorflow",
+            "embeddings": "static",
+        },
+        "loss": {"down_weight": 0.25, "spread_end": 0.2, "orphan_in_loss": True},
+        "train": {"select": "last"},
+    },
+    "sabour": {
+        "model": {
+            "squash": "sabour",
+            "leaky": False,
+            "amendment": False,
+            "orphan": False,
+        }
+    },
+    # What a search on dev alone found (reproduction/FINDINGS.md): dropout on the word
+    # vectors, first transforms long enough that couplings matter from the start, and
+    # convolutional capsules that look at one n-gram each.
+    "best": {"model": {"dropout": 0.5, "transform_gain": 4.0, "conv_window": 1}},
+}
+
+
+def preset(name: str) -> RunConfig:
+    """Return the run a preset stands for.
+
+    >>> preset("released").model.capsule_types
+    16
+    """
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ConfigError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
+    return RunConfig(preset=name).replace(**PRESETS[name])
+
+
+def from_dict(values: Mapping[str, Any]) -> RunConfig:
+    """Build a run from nested plain values, on top of the preset they name."""
+    sections = dict(values)
+    run = preset(sections.pop("preset", "best"))
+    return run.replace(**sections)
+
+
+def read_config(path: Path | str) -> RunConfig:
+    """Read a run from a TOML or JSON file."""
+    path = Path(path)
+    try:
+        content = path.read_text(encoding="utf-8")
+        values = (
+            json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} must be a readable TOML or JSON file; got {error}."
+        ) from error
+    if not isinstance(values, dict) or not all(
+        isinstance(value, dict) or key == "preset" for key, value in values.items()
+    ):
+        raise ConfigError(
+            f"{path} must hold a preset's name and sections {', '.join(SECTIONS)}; "
+            "got something else. Start from `textcapsules train --print-config`."
+        )
+    return from_dict(values)

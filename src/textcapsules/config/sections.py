@@ -1,0 +1,256 @@
+"""The options by concern, each declared once with its default and its help text."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from textcapsules.config.checked import Checked, option
+
+__all__ = [
+    "CAPSULES",
+    "CHARACTERS",
+    "CLASSIC",
+    "SECTIONS",
+    "DataConfig",
+    "LossConfig",
+    "ModelConfig",
+    "RivalConfig",
+    "TextConfig",
+    "TrainConfig",
+]
+
+CAPSULES = ("capsule-a", "capsule-b")
+# Networks that read characters, and how many of them, as published.
+CHARACTERS = {"cl-cnn": 1014, "vd-cnn": 1024}
+# Systems that are fitted at once rather than trained by gradient.
+CLASSIC = ("tfidf-svm", "tfidf-lr", "fasttext")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Checked):
+    """Where the texts come from."""
+
+    source: str = option("tickets", "A corpus of the catalogue, or a file of texts")
+    data_dir: str | None = option(None, "Folder of corpora (or TEXTCAPSULES_DATA)")
+    fold: int = option(
+        0, "Which tenth is the test set, if none is given", low=0, high=9
+    )
+    text_column: str = option("text", "Name of the file's text column")
+    label_column: str = option("label", "Name of the file's label column")
+    separator: str | None = option(None, "What parts several labels in one cell")
+    dev: str | None = option(None, "A file of development texts")
+    test: str | None = option(None, "A file of test texts")
+    dev_fraction: float = option(
+        0.1,
+        "Share of the training texts held out if no dev set is given",
+        above=0.0,
+        below=1.0,
+    )
+    split_seed: int = option(0, "Seed of the splits, apart from training's", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(Checked):
+    """How texts become numbers."""
+
+    rule: Literal["auto", "kim", "reuters", "words", "characters"] = option(
+        "auto",
+        "Tokenisation; auto takes the corpus's own, `words` for a user's file, "
+        "`characters` for the networks that read those",
+    )
+    min_count: int = option(1, "Words rarer than this are unknown", low=1)
+    max_words: int = option(
+        200_000, "Size of the vocabulary, most frequent first", low=1
+    )
+    max_tokens: int = option(
+        200,
+        "Tokens read of a text; the rest is cut (always 1014 characters for cl-cnn, "
+        "1024 for vd-cnn, as published)",
+        low=1,
+    )
+    vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
+    words_from: Literal["train", "corpus", "vectors"] = option(
+        "corpus",
+        "Besides training words, give a row to words with a vector that occur in the "
+        "corpus's other texts (Kim's habit; labels unused), or to all of the vectors",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Checked):
+    """The network, in the paper's symbols where it has one."""
+
+    architecture: Literal[
+        "capsule-a",
+        "capsule-b",
+        "lstm",
+        "bilstm",
+        "tree-lstm",
+        "lr-lstm",
+        "cnn",
+        "cl-cnn",
+        "vd-cnn",
+        "tfidf-svm",
+        "tfidf-lr",
+        "fasttext",
+    ] = option(
+        "capsule-b",
+        "capsule-a: one n-gram size; capsule-b: several, averaged; the others are the "
+        "systems compared with",
+    )
+    ngram_sizes: tuple[int, ...] = option(
+        (3, 4, 5),
+        "K1, one network each; capsule-a takes the first; windows of the cnn",
+        low=1,
+    )
+    embeddings: Literal["random", "static", "non-static"] = option(
+        "non-static", "Word vectors: drawn, fixed, or trained on ('to initialize')"
+    )
+    embedding_size: int = option(
+        300, "V; the size of the vectors where they are given", low=1
+    )
+    filters: int = option(32, "B, filters of the n-gram convolution", low=1)
+    stride: int = option(1, "Step of the n-gram convolution over words", low=1)
+    capsule_types: int = option(32, "C, primary capsules at each position", low=1)
+    capsule_size: int = option(16, "d, size of every capsule's pose", low=1)
+    conv_capsules: bool = option(
+        True, "Keep the convolutional capsule layer (off: the visualisation model)"
+    )
+    conv_window: int = option(3, "K2, positions a convolutional capsule sees", low=1)
+    conv_types: int = option(16, "D, convolutional capsules at each position", low=1)
+    shared: bool = option(True, "One transform a parent, shared by all its children")
+    transform_bias: bool = option(True, "Votes have a bias")
+    iterations: int = option(3, "Iterations of routing", low=1)
+    leaky: bool = option(True, "Leaky softmax: a child may route to nobody")
+    amendment: bool = option(True, "Couplings are scaled by the child's length")
+    orphan: bool = option(True, "A further parent for background, hidden from results")
+    squash: Literal["norm", "sabour", "released", "exp", "tanh", "none"] = option(
+        "norm", "Length of a squashed pose as a function of its norm"
+    )
+    average: Literal["lengths", "poses"] = option(
+        "lengths", "What capsule-b averages over its n-gram networks"
+    )
+    mask_padding: bool = option(
+        True,
+        "Padding never votes; off: every text is padded to max_tokens, as released",
+    )
+    initialiser: Literal["xavier", "tensorflow"] = option(
+        "xavier", "Xavier-uniform, with fans counted for each map or as TensorFlow does"
+    )
+    dropout: float = option(
+        0.0, "Share of word-vector entries dropped", low=0.0, below=1.0
+    )
+    capsule_dropout: float = option(
+        0.0, "Share of capsules dropped before each routed layer", low=0.0, below=1.0
+    )
+    transform_gain: float = option(
+        1.0, "Factor on the first values of the transforms", above=0.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RivalConfig(Checked):
+    """The systems compared with; each reads its own few of these."""
+
+    hidden_size: int = option(150, "LSTMs: size of a state, each direction", low=1)
+    pooling: Literal["last", "mean", "max"] = option(
+        "last", "lstm, bilstm: which states of the words speak for the text"
+    )
+    tree_kind: Literal["child-sum", "n-ary"] = option(
+        "child-sum", "tree-lstm: over dependency trees, or SST's own binary ones"
+    )
+    regulariser_weight: float = option(
+        0.5, "lr-lstm: alpha, weight of the linguistic regularisers", low=0.0
+    )
+    regulariser_margin: float = option(
+        0.5, "lr-lstm: M, divergence between neighbours that costs nothing", low=0.0
+    )
+    feature_maps: int = option(100, "cnn: filters of each n-gram size", low=1)
+    max_norm: float = option(
+        3.0, "cnn: longest weight vector of a class (0: any)", low=0.0
+    )
+    output_dropout: float = option(
+        0.5, "Share of features dropped before the output layer", low=0.0, below=1.0
+    )
+    cl_cnn_size: Literal["small", "large"] = option(
+        "small", "cl-cnn: 256 features and 1024 units, or 1024 and 2048"
+    )
+    vd_cnn_depth: Literal[9, 17, 29] = option(9, "vd-cnn: convolutional layers")
+    tfidf_c: float = option(
+        1.0, "tfidf-svm, tfidf-lr: C, inverse of the regularisation", above=0.0
+    )
+    fasttext_epochs: int = option(25, "fasttext: passes over the texts", low=1)
+    fasttext_rate: float = option(0.5, "fasttext: learning rate", above=0.0)
+    fasttext_ngrams: int = option(2, "fasttext: longest word n-gram", low=1)
+    fasttext_size: int = option(10, "fasttext: size of the word vectors", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig(Checked):
+    """What training minimises."""
+
+    loss: Literal[
+        "auto", "margin", "spread", "cross-entropy", "binary-cross-entropy"
+    ] = option(
+        "auto",
+        "Kind of loss; auto: margin for capsules, cross-entropy for the others, binary "
+        "where a text may have several labels",
+    )
+    m_plus: float = option(0.9, "Margin loss: length asked of a true class", low=0.0)
+    m_minus: float = option(0.1, "Margin loss: length allowed to others", low=0.0)
+    down_weight: float = option(
+        0.5, "Margin loss: lambda, weight of the others", low=0.0
+    )
+    spread_start: float = option(0.2, "Spread loss: margin in the first epoch", low=0.0)
+    spread_end: float = option(0.9, "Spread loss: margin in the end", low=0.0)
+    spread_epochs: int = option(10, "Spread loss: epochs from start to end", low=1)
+    orphan_in_loss: bool = option(False, "The orphan counts as a class never present")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Checked):
+    """The training loop, and what is chosen on the development set."""
+
+    task: Literal["auto", "single-label", "multi-label"] = option(
+        "auto", "One label a text, or all it deserves; auto follows the data"
+    )
+    epochs: int = option(20, "Passes over the training texts, at most", low=1)
+    batch_size: int = option(25, "Texts in a batch", low=1)
+    learning_rate: float = option(1e-3, "Adam's step", low=0.0)
+    rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)
+    clip_norm: float = option(0.0, "Longest gradient allowed (0: any)", low=0.0)
+    patience: int = option(
+        0, "Epochs without a better dev score to stop (0: never)", low=0
+    )
+    select: Literal["auto", "accuracy", "joined", "last"] = option(
+        "auto",
+        "Which epoch is kept: best dev accuracy, best exact match on joined dev texts "
+        "(auto for multi-label), or the last",
+    )
+    joined: float = option(
+        0.0,
+        "Training texts made by joining two, per single one, drawn each epoch",
+        low=0.0,
+    )
+    threshold_for: Literal["exact-match", "micro-f1"] = option(
+        "exact-match", "What the calibrated threshold makes best on joined dev texts"
+    )
+    checkpoint_seconds: float = option(
+        10.0, "Least time between checkpoints (0: one after every epoch)", low=0.0
+    )
+    seed: int = option(0, "Seed of weights, order, dropout and joined texts", low=0)
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    precision: Literal["ieee", "tf32", "tf32x3", "bf16"] = option(
+        "ieee",
+        "Products on a GPU: whole float32, tensor cores on 10 bits or on three such "
+        "parts, or what is routed stored in 16 bits",
+    )
+
+
+SECTIONS: dict[str, type] = {
+    "data": DataConfig,
+    "text": TextConfig,
+    "model": ModelConfig,
+    "rival": RivalConfig,
+    "loss": LossConfig,
+    "train": TrainConfig,
+}

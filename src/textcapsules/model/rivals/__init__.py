@@ -1,0 +1,1 @@
+"""The networks the paper compares with, each after its own publication."""

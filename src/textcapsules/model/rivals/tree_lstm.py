@@ -1,0 +1,189 @@
+"""Tree-LSTMs (Tai, Socher, Manning 2015): an LSTM whose memory follows a parse tree.
+
+A document is a row of nodes, (T, F) numbers: the word's id (0: no word), the parent's
+place relative to the node (0: a root), and for binary trees which child the node is (0
+left, 1 right) and, if known, its label (0: none, else 1 + class). Offsets are relative,
+so documents put end to end are a forest. The class is read from the mean of the roots'
+states: the number of a document's sentences does not change the scale.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from textcapsules.model.rivals.forest import Forest, plan_forest
+from textcapsules.model.rivals.output import ClassOutput
+
+__all__ = ["ChildSumTreeLstm", "NaryTreeLstm"]
+
+
+class ChildSumCell(nn.Module):
+    """The child-sum cell: any number of children, in no order."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.W = nn.Linear(input_size, 4 * hidden_size)  # of i, o, u and f
+        self.U = nn.Linear(hidden_size, 3 * hidden_size, bias=False)  # of i, o, u
+        self.U_f = nn.Linear(hidden_size, hidden_size, bias=False)
+
+    def forward(
+        self, Wx: Tensor, h: Tensor, c: Tensor, parents: Tensor, columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the parents' i, o, u before sigmoid and tanh, and the memory kept.
+
+        Args:
+            Wx: (n, 4H), from the parents' words.
+            h: (A, H), states of the children.
+            c: (A, H), memories of the children.
+            parents: (A,), which of the n each child belongs to.
+            columns: (A, F), what the document says of each child; not needed here.
+        """
+        del columns
+        H = h.shape[1]
+        h_sum = Wx.new_zeros(len(Wx), H).index_add(0, parents, h)  # (n, H)
+        f = (Wx[parents, 3 * H :] + self.U_f(h)).sigmoid()  # (A, H)
+        kept = Wx.new_zeros(len(Wx), H).index_add(0, parents, f * c)  # (n, H)
+        return Wx[:, : 3 * H] + self.U(h_sum), kept
+
+
+class BinaryCell(nn.Module):
+    """The N-ary cell with N = 2: a left and a right child, each with its matrices."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.W = nn.Linear(input_size, 4 * hidden_size)  # of i, o, u and f
+        # Of i, o, u, the left child's f and the right child's, from both children.
+        self.U = nn.Linear(2 * hidden_size, 5 * hidden_size, bias=False)
+
+    def forward(
+        self, Wx: Tensor, h: Tensor, c: Tensor, parents: Tensor, columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return what `ChildSumCell` does; column 2 tells left from right."""
+        n, H = len(Wx), h.shape[1]
+        place = 2 * parents + columns[:, 2]  # (A,)
+        empty = Wx.new_zeros(2 * n, H)
+        h_pair = empty.index_add(0, place, h).view(n, 2 * H)
+        c_pair = empty.index_add(0, place, c).view(n, 2, H)
+        iou, f_pair = self.U(h_pair).split([3 * H, 2 * H], 1)
+        f = (Wx[:, None, 3 * H :] + f_pair.view(n, 2, H)).sigmoid()  # (n, 2, H)
+        return Wx[:, : 3 * H] + iou, (f * c_pair).sum(1)
+
+
+class TreeLstm(nn.Module):
+    """Words and trees to classes, by either cell."""
+
+    # The structure is planned on the host, so no step can be a CUDA graph.
+    capturable = False
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        cell: ChildSumCell | BinaryCell,
+        *,
+        n_classes: int,
+        dropout: float,
+        several: bool,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.cell, self.n_classes = embedding, cell, n_classes
+        self.hidden_size, self.several = cell.W.out_features // 4, several
+        self.dropout = nn.Dropout(dropout)
+        self.classes = nn.Linear(self.hidden_size, n_classes)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
+        """Documents (B, T, F) and their mask (B, T) to logits of the classes.
+
+        In training, where nodes have labels, the penalty is the cross-entropy of all
+        labelled nodes but the roots, summed over a tree and averaged over the batch:
+        with the roots' own loss this is the objective of Tai et al., every labelled
+        node weighing the same.
+        """
+        B, T, F_ = ids.shape
+        forest = plan_forest(ids[:, :, 1], mask)
+        columns = ids.reshape(B * T, F_)[forest.nodes]  # (N, F)
+        states = self.states(columns, forest)  # (N, H)
+        owner = (forest.nodes // T)[forest.roots]  # (R,)
+        roots = states[forest.roots]  # (R, H)
+        total = states.new_zeros(B, self.hidden_size).index_add(0, owner, roots)
+        n_roots = torch.bincount(owner, minlength=B).clamp(min=1)  # (B,)
+        logits = self.classes(self.dropout(total / n_roots[:, None]))  # (B, J)
+        penalty = None
+        if self.training and F_ > 3:
+            labels = columns[:, 3].index_fill(0, forest.roots, 0)  # (N,)
+            penalty = self.node_loss(states, labels) / B
+        return ClassOutput(logits, penalty, self.several)
+
+    def states(self, columns: Tensor, forest: Forest) -> Tensor:
+        """Return every node's state h (N, H), the nodes ordered as the forest's."""
+        words, H = columns[:, 0], self.hidden_size
+        x = self.embedding(words) * (words != 0).unsqueeze(1)  # (N, V), or no word: 0
+        Wx = self.cell.W(x)  # (N, 4H)
+        done = Wx.new_zeros(0, 2 * H)  # h and c of the nodes so far
+        node, arc = 0, 0
+        bounds = zip(forest.node_bounds, forest.arc_bounds, strict=True)
+        for node_end, arc_end in bounds:
+            iou, kept = Wx[node:node_end, : 3 * H], 0
+            if arc_end > arc:  # all but the leaves
+                children = forest.children[arc:arc_end]
+                h, c = done[children].split(H, 1)  # (A, H)
+                parents = forest.parents[arc:arc_end] - node
+                iou, kept = self.cell(
+                    Wx[node:node_end], h, c, parents, columns[children]
+                )
+            i, o, u = iou.split(H, 1)
+            c = i.sigmoid() * u.tanh() + kept
+            done = torch.cat([done, torch.cat([o.sigmoid() * c.tanh(), c], 1)])
+            node, arc = node_end, arc_end
+        return done[:, :H]
+
+    def node_loss(self, states: Tensor, labels: Tensor) -> Tensor:
+        """Return the summed cross-entropy of the nodes (N, H) that have a label."""
+        labelled = labels > 0
+        logits = self.classes(self.dropout(states[labelled]))  # (L, J)
+        classes = labels[labelled].long() - 1
+        if not self.several:
+            return F.cross_entropy(logits, classes, reduction="sum")
+        targets = F.one_hot(classes, logits.shape[1]).to(logits.dtype)
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+
+class ChildSumTreeLstm(TreeLstm):
+    """The dependency Tree-LSTM: ids (B, T, 2) hold words and the offsets of heads."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        *,
+        hidden_size: int,
+        n_classes: int,
+        dropout: float = 0.5,
+        several: bool = False,
+    ) -> None:
+        super().__init__(
+            embedding,
+            ChildSumCell(embedding.embedding_dim, hidden_size),
+            n_classes=n_classes,
+            dropout=dropout,
+            several=several,
+        )
+
+
+class NaryTreeLstm(TreeLstm):
+    """The constituency Tree-LSTM: ids (B, T, 3 or 4) hold binary trees."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        *,
+        hidden_size: int,
+        n_classes: int,
+        dropout: float = 0.5,
+        several: bool = False,
+    ) -> None:
+        super().__init__(
+            embedding,
+            BinaryCell(embedding.embedding_dim, hidden_size),
+            n_classes=n_classes,
+            dropout=dropout,
+            several=several,
+        )

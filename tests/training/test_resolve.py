@@ -1,0 +1,93 @@
+"""What auto becomes, for every architecture."""
+
+from pathlib import Path
+
+import pytest
+
+from textcapsules.config import CHARACTERS, CLASSIC, RunConfig
+from textcapsules.data.example import Corpus
+from textcapsules.data.load import load_corpus
+from textcapsules.errors import ConfigError
+from textcapsules.training.resolve import resolve
+from toy import tiny_config, toy_file, toy_rows, write_csv
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return load_corpus(tiny_config(toy_file(tmp_path)).data)
+
+
+def settled(corpus: Corpus, architecture: str, **sections) -> RunConfig:
+    sections["model"] = {"architecture": architecture, **sections.get("model", {})}
+    return resolve(RunConfig().replace(**sections), corpus)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "train", "expected"),
+    [
+        ("capsule-a", {}, "margin"),
+        ("capsule-b", {"task": "multi-label"}, "margin"),
+        ("lstm", {}, "cross-entropy"),
+        ("cnn", {"task": "multi-label"}, "binary-cross-entropy"),
+        ("cnn", {"joined": 0.5}, "binary-cross-entropy"),
+        ("tfidf-svm", {}, "cross-entropy"),
+    ],
+)
+def test_loss_follows_architecture_and_task(
+    corpus: Corpus, architecture: str, train: dict, expected: str
+) -> None:
+    assert settled(corpus, architecture, train=train).loss.loss == expected
+
+
+def test_several_labels_in_training_make_the_loss_binary(tmp_path: Path) -> None:
+    rows = [(text, f"{label}|x") for text, label in toy_rows(20)]
+    path = write_csv(tmp_path / "several.csv", rows)
+    config = tiny_config(path, data={"separator": "|"})
+    corpus = load_corpus(config.data)
+    train = {"task": "single-label"}  # the user's word, against the data
+    assert settled(corpus, "cnn", train=train).loss.loss == "binary-cross-entropy"
+
+
+@pytest.mark.parametrize("loss", ["margin", "spread", "cross-entropy"])
+@pytest.mark.parametrize("architecture", ["capsule-a", "bilstm"])
+def test_chosen_loss_is_kept(corpus: Corpus, architecture: str, loss: str) -> None:
+    assert settled(corpus, architecture, loss={"loss": loss}).loss.loss == loss
+
+
+def test_capsules_have_no_binary_cross_entropy(corpus: Corpus) -> None:
+    with pytest.raises(ConfigError, match=r"loss must be margin.*got 'binary-"):
+        settled(corpus, "capsule-b", loss={"loss": "binary-cross-entropy"})
+
+
+@pytest.mark.parametrize(("architecture", "length"), CHARACTERS.items())
+def test_character_networks_read_their_own_length(
+    corpus: Corpus, architecture: str, length: int
+) -> None:
+    text = settled(corpus, architecture, text={"vectors": "w.bin"}).text
+    assert (text.rule, text.max_tokens, text.vectors) == ("characters", length, None)
+
+
+@pytest.mark.parametrize("architecture", CLASSIC)
+def test_classic_systems_read_words_without_vectors(
+    corpus: Corpus, architecture: str
+) -> None:
+    text = settled(corpus, architecture, text={"vectors": "w.bin"}).text
+    assert (text.rule, text.max_tokens, text.vectors) == ("words", 200, None)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "rule"),
+    [("cl-cnn", "words"), ("lstm", "characters"), ("fasttext", "characters")],
+)
+def test_rule_that_does_not_go_with_the_architecture_is_refused(
+    corpus: Corpus, architecture: str, rule: str
+) -> None:
+    message = f"rule must be .* for the architecture {architecture}; got '{rule}'"
+    with pytest.raises(ConfigError, match=message):
+        settled(corpus, architecture, text={"rule": rule})
+
+
+@pytest.mark.parametrize("architecture", ["cnn", "lstm", "capsule-a"])
+def test_static_without_vectors_is_refused(corpus: Corpus, architecture: str) -> None:
+    with pytest.raises(ConfigError, match="embeddings must be random or non-static"):
+        settled(corpus, architecture, model={"embeddings": "static"})
