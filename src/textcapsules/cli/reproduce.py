@@ -1,0 +1,207 @@
+"""`textcapsules reproduce`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from textcapsules.cli.show import Json, err, print_json, print_table, say
+from textcapsules.errors import ConfigError
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    table: Annotated[
+        list[str],
+        typer.Argument(help="table1, table5, ablation, a4, figure3, search or all."),
+    ],
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of corpora (or TEXTCAPSULES_DATA).")
+    ] = None,
+    vectors: Annotated[str | None, typer.Option(help="File of word vectors.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    folds: Annotated[
+        int, typer.Option(min=1, max=10, help="Folds of a corpus without test texts.")
+    ] = 10,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the other corpora.")] = 3,
+    only: Annotated[
+        list[str] | None, typer.Option(help="SYSTEM/CORPUS, `*` allowed; repeatable.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once (2; on a GPU 8).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of records and tables (reproduction).")
+    ] = None,
+    search: Annotated[
+        bool,
+        typer.Option("--search/--no-search", help="Search settings on dev first."),
+    ] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Every cell, on a few texts; minutes.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would run, and stop.")
+    ] = False,
+    tables_only: Annotated[
+        bool, typer.Option("--tables-only", help="Write the tables, run nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Fill the paper's tables: run what has no record yet, then write TABLES.md.
+
+    textcapsules reproduce table1 --data-dir corpora --vectors w2v.npz
+
+    textcapsules reproduce table5 --only 'capsule_b' --only 'cnn_*' --seeds 1
+
+    textcapsules reproduce all --quick
+    """
+    if plan and tables_only:
+        raise ConfigError("plan must not go with tables_only; got both. Choose one.")
+    from textcapsules.reproduce.campaign import Campaign, check_tables
+    from textcapsules.reproduce.quick import quick_place
+
+    tables = check_tables(table)
+    campaign = Campaign(
+        out or Path("runs/reproduction-quick" if quick else "reproduction"),
+        folds=1 if quick else folds,
+        seeds=1 if quick else seeds,
+        only=only or (),
+        quick=quick,
+    )
+    cells = campaign.cells(tables)
+    if not cells:
+        raise ConfigError(
+            f"only must leave cells of {', '.join(tables)}; got {', '.join(only or ())}"
+            ", which leaves none."
+        )
+    if plan:
+        show_plan(campaign, tables, search and not quick, json)
+        return
+    result: dict[str, Any] = {"out": str(campaign.folder), "tables": tables}
+    if not tables_only:
+        with quick_place(quick, data_dir, vectors, device) as place:
+            result |= do_runs(campaign, tables, place, jobs, search and not quick, json)
+    result["written"] = [str(path) for path in campaign.write_tables()]
+    say("wrote " + ", ".join(result["written"]))
+    if json:
+        print_json(result)
+
+
+def show_plan(campaign: Any, tables: list[str], search: bool, json: bool) -> None:
+    """Print how many cells there are, and how many runs are still to do."""
+    rows = []
+    waiting = campaign.unsearched(tables) if search else []
+    parts = {"search": waiting} if waiting else {}
+    for table in tables:
+        parts[table] = campaign.cells([table])
+    everything = [cell for cells in parts.values() for cell in cells]
+    for table, cells in parts.items():
+        groups: dict[tuple[str, str], list[Any]] = {}
+        for cell in cells:
+            groups.setdefault((cell.system, cell.corpus), []).append(cell)
+        rows += [
+            [table, *names, len(group), len(campaign.missing(group))]
+            for names, group in groups.items()
+        ]
+    header = ["table", "system", "corpus", "cells", "missing runs"]
+    left = len(campaign.missing(everything))
+    print_table(f"{left} runs to do", header, rows)
+    if json:
+        plan = [dict(zip(header, row, strict=True)) for row in rows]
+        print_json({"runs_to_do": left, "cells": len(everything), "plan": plan})
+
+
+def do_runs(
+    campaign: Any,
+    tables: list[str],
+    place: Any,
+    jobs: int | None,
+    search: bool,
+    json: bool,
+) -> dict[str, Any]:
+    """Search where it is needed, then do the tables' runs; return what happened."""
+    from textcapsules.classifier import pick_device
+
+    if jobs is None:
+        jobs = 8 if pick_device(place.device).type == "cuda" else 2
+    told = {"already": 0, "done": 0, "failed": 0}
+    stages = [lambda: campaign.unsearched(tables)] if search else []
+    for cells_of in [*stages, lambda: campaign.cells(tables)]:
+        cells = cells_of()  # the tables' settings are known once the search is done
+        left = campaign.missing(cells)
+        with keeps_records(campaign), runs_bar(left, quiet=json) as on_done:
+            result = campaign.run(cells, place, jobs=jobs, on_done=on_done)
+        told["already"] += result.already
+        told["done"] += result.done
+        told["failed"] += len(result.failed)
+    say(
+        f"{told['done']} runs done, {told['already']} recorded before, "
+        f"{told['failed']} failed."
+    )
+    return told
+
+
+@contextmanager
+def keeps_records(campaign: Any) -> Iterator[None]:
+    """Say after Ctrl-C that finished runs are kept."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        err.print(
+            "textcapsules: interrupted. Finished runs are kept in "
+            f"{campaign.folder / 'results'}; the same command does the rest.",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130) from error
+
+
+@contextmanager
+def runs_bar(cells: list[Any], *, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    """Yield what is called after every run: a bar on a terminal, else a line."""
+    done = 0
+
+    def told(outcome: Any) -> None:
+        nonlocal done
+        done += 1
+        if outcome.record is None or not (quiet or err.is_terminal):
+            run_line(outcome, f"{done}/{len(cells)}")
+
+    if quiet or not err.is_terminal or not cells:
+        yield told
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[runs]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        # Time left follows the runs' expected length, not their number.
+        total = sum(cell.cost for cell in cells)
+        task = bar.add_task("runs", total=total, runs=f"0/{len(cells)}")
+
+        def advance(outcome: Any) -> None:
+            told(outcome)
+            runs = f"{done}/{len(cells)}"
+            bar.update(task, advance=outcome.cell.cost, runs=runs)
+
+        yield advance
+
+
+def run_line(outcome: Any, place: str) -> None:
+    """Print a run on one line of stderr."""
+    cell = outcome.cell
+    name = f"{cell.system}/{cell.corpus} {cell.setting} {cell.repeat}".replace(
+        "  ", " "
+    )
+    if outcome.record is None:
+        text = f"{place} {name}: failed: {outcome.error}"
+    else:
+        text = f"{place} {name}: {outcome.record['seconds']:.1f} s"
+    err.print(text, markup=False, soft_wrap=True)

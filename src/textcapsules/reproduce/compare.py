@@ -1,0 +1,87 @@
+"""Is Capsule-B better than the best rival by more than chance?
+
+Both are compared on the folds or seeds that they share: their figures by a paired
+t-test, and their answers text by text with McNemar's exact test. Folds have different
+texts, so all of them count for the latter; seeds share theirs, so only the first does.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.data.catalogue import card
+from textcapsules.reproduce.board import Board, Name, value_of
+from textcapsules.reproduce.markup import NOTHING, chance
+from textcapsules.reproduce.record import Record
+from textcapsules.reproduce.statistics import mcnemar, paired_t, unpack
+from textcapsules.reproduce.systems import SYSTEMS
+
+__all__ = ["HEADER", "against_best"]
+
+HEADER = ("best rival", "Capsule-B less it", "pairs", "p, paired t", "p, McNemar")
+
+
+def against_best(
+    board: Board, name: Name, rivals: str, path: tuple[str, ...]
+) -> list[str] | None:
+    """Compare a figure of Capsule-B with the best system that is no capsule network.
+
+    Args:
+        board: the figures.
+        name: Capsule-B's.
+        rivals: the setting of the others.
+        path: from a test set's figures to the one compared.
+
+    Returns:
+        The cells under `HEADER`; None where there is nothing to compare.
+    """
+    ours = board.runs(name)
+    found = [
+        (shared_score(ours, theirs, name.corpus, path), system, theirs)
+        for system, entry in SYSTEMS.items()
+        if entry.kind != "capsule"
+        and (theirs := board.runs(name._replace(system=system, setting=rivals)))
+        and ours.keys() & theirs.keys()
+    ]
+    if not found:
+        return None
+    _, system, theirs = max(found, key=lambda each: each[0])
+    both = sorted(ours.keys() & theirs.keys())
+    values = [
+        [value_of(runs[repeat], name.corpus, path) for repeat in both]
+        for runs in (ours, theirs)
+    ]
+    gap = 100 * (np.mean(values[0]) - np.mean(values[1]))
+    sides = [answers(runs, name.corpus, path[:-1], both) for runs in (ours, theirs)]
+    same_texts = sides[0].shape == sides[1].shape
+    by_text = mcnemar(*sides) if same_texts else math.nan
+    title = SYSTEMS[system].title
+    p_value = chance(paired_t(*values))
+    texts = chance(by_text) if same_texts else NOTHING
+    return [title, f"{gap:+.1f}", str(len(both)), p_value, texts]
+
+
+def shared_score(
+    ours: dict[int, Record], theirs: dict[int, Record], corpus: str, path: Sequence[str]
+) -> tuple[int, float]:
+    """Return how many runs are shared, and their mean: more evidence comes first."""
+    both = ours.keys() & theirs.keys()
+    values = [value_of(theirs[repeat], corpus, path) for repeat in both]
+    return len(both), float(np.mean(values))
+
+
+def answers(
+    runs: dict[int, Record], corpus: str, path: Sequence[str], repeats: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Return which texts a system had right."""
+    pieces = []
+    for repeat in repeats if card(corpus).layout == "folds" else repeats[:1]:
+        test: Any = runs[repeat]["test"][corpus]
+        holder = test
+        for key in path:
+            holder = holder[key]
+        pieces.append(unpack(holder["right"], test["texts"]))
+    return np.concatenate(pieces)

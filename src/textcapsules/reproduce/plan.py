@@ -1,0 +1,201 @@
+"""Which cells every table has, and the options of the run behind each.
+
+The ablation's full model is table 1's Capsule-B, so they share runs; and one run on
+Reuters is judged on both of its test sets.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from textcapsules.config import PRESETS, RunConfig
+from textcapsules.data.catalogue import card
+from textcapsules.reproduce import published
+from textcapsules.reproduce.cell import REUTERS, TABLE_1, VECTORS, Cell
+from textcapsules.reproduce.systems import SYSTEMS, Options, System, fits, system
+
+__all__ = ["TABLES", "Plan", "search_corpus"]
+
+# The same for every system; the batch sizes are the paper's.
+EPOCHS, PATIENCE = 20, 4
+BATCH, LARGE_BATCH = 25, 50
+LARGE = ("ag-news", "sst2-phrases")
+
+EPOCH_BY: dict[str, Options] = {
+    "accuracy": {"train": {"select": "accuracy"}},
+    "joined": {"train": {"select": "joined"}},
+    "margin": {"train": {"select": "accuracy"}, "loss": {"loss": "margin"}},
+    "trained-joined": {"train": {"select": "joined", "joined": 1.0}},
+}
+ABLATION: dict[str, Options] = {
+    "sabour-3": {
+        "model": {
+            "squash": "sabour",
+            "leaky": False,
+            "amendment": False,
+            "orphan": False,
+        }
+    },
+    "ours-1": {"model": {"iterations": 1}},
+    "ours-3": {},
+    "ours-5": {"model": {"iterations": 5}},
+    "without-leaky_softmax": {"model": {"leaky": False}},
+    "without-orphan_category": {"model": {"orphan": False}},
+    "without-coefficient_amendment": {"model": {"amendment": False}},
+}
+CURVES = (1, 3, 5)  # iterations of figure 3
+
+
+class Plan:
+    """Lists cells: how many folds and seeds, and the settings the search has chosen."""
+
+    def __init__(
+        self,
+        *,
+        folds: int = 10,
+        seeds: int = 3,
+        chosen: Mapping[tuple[str, str], Options] | None = None,
+        adjust: Options | None = None,
+    ) -> None:
+        """Settle what all cells have in common.
+
+        Args:
+            folds: of a corpus without a test set.
+            seeds: of a corpus with one.
+            chosen: by system and corpus of the search (see `search_corpus`).
+            adjust: options for every run, on top of its own.
+        """
+        self.folds, self.seeds = folds, seeds
+        self.chosen, self.adjust = dict(chosen or {}), adjust or {}
+
+    def cells(self, table: str) -> list[Cell]:
+        """Return the cells of one table."""
+        return list(TABLES[table](self))
+
+    def repeated(
+        self, table: str, entry: System, corpus: str, setting: str, *extra: Options
+    ) -> Iterator[Cell]:
+        """Return the folds or seeds of one figure, none where the system cannot."""
+        if not fits(entry, corpus):
+            return
+        chosen = self.chosen.get((entry.name, search_corpus(corpus)), entry.settings[0])
+        config = self.config(entry, corpus, chosen, *extra)
+        for repeat in range(self.folds if in_folds(corpus) else self.seeds):
+            where: Options = (
+                {"data": {"fold": repeat}}
+                if in_folds(corpus)
+                else {"train": {"seed": repeat}}
+            )
+            yield Cell(
+                table=table,
+                system=entry.name,
+                corpus=corpus,
+                setting=setting,
+                repeat=repeat,
+                config=config.replace(**where),
+            )
+
+    def config(self, entry: System, corpus: str, *extra: Options) -> RunConfig:
+        """Return a system's options on a corpus, later ones of `extra` winning."""
+        source = "reuters-full" if corpus in REUTERS else corpus
+        size = LARGE_BATCH if corpus in LARGE else BATCH
+        common: Options = {
+            "data": {"source": source},
+            "text": {"vectors": VECTORS if entry.vectors else None},
+            "train": {"epochs": EPOCHS, "patience": PATIENCE, "batch_size": size},
+        }
+        config = RunConfig(preset=entry.preset).replace(**common)
+        own = entry.by_corpus.get(corpus, {})
+        for options in (PRESETS[entry.preset], entry.options, own, *extra):
+            config = config.replace(**options)
+        if config.train.select == "last":  # every epoch is the last one's beginning
+            config = config.replace(train={"patience": 0})
+        for section, values in self.adjust.items():
+            if hasattr(config, section):
+                config = config.replace(**{section: values})
+        return config
+
+
+def in_folds(corpus: str) -> bool:
+    """Tell whether a corpus has no test set of its own."""
+    return card(corpus).layout == "folds"
+
+
+def search_corpus(corpus: str) -> str:
+    """Return the corpus on which the settings used on this one are searched."""
+    return "reuters-full" if corpus in REUTERS else "mr"
+
+
+def table1(plan: Plan) -> Iterator[Cell]:
+    """Accuracy of every system on the six corpora, and on SST-2 with phrases."""
+    for entry in SYSTEMS.values():
+        for corpus in TABLE_1:
+            yield from plan.repeated("table1", entry, corpus, "")
+
+
+def table5(plan: Plan) -> Iterator[Cell]:
+    """One label in training, several in the test: every way to choose the epoch."""
+    for entry in SYSTEMS.values():
+        for setting, options in EPOCH_BY.items():
+            # Capsules train with the margin loss anyway; TF-IDF and fastText cannot.
+            if setting == "margin" and entry.kind != "network":
+                continue
+            for corpus in REUTERS:
+                yield from plan.repeated("table5", entry, corpus, setting, options)
+
+
+def ablation(plan: Plan) -> Iterator[Cell]:
+    """Capsule-B on MR, one thing changed at a time."""
+    for setting, options in ABLATION.items():
+        entry = system("capsule_b")
+        yield from plan.repeated("ablation", entry, "mr", setting, options)
+
+
+def a4(plan: Plan) -> Iterator[Cell]:
+    """Capsule-B on MR with the components of table A.4's fourteen rows."""
+    for row in published.components():
+        model = {key: row[key] for key in ("iterations", "leaky", "shared", "orphan")}
+        options: Options = {"model": model | {"squash": row["squash"]}}
+        if row["loss"] != "margin":  # the margin loss is every capsule network's own
+            options["loss"] = {"loss": row["loss"].replace("_", "-")}
+        entry, setting = system("capsule_b"), str(row["index"])
+        yield from plan.repeated("a4", entry, "mr", setting, options)
+
+
+def figure3(plan: Plan) -> Iterator[Cell]:
+    """Capsule-B's training loss on Reuters: every epoch, whatever dev says."""
+    for iterations in CURVES:
+        options: Options = {
+            "model": {"iterations": iterations},
+            "train": {"select": "accuracy", "patience": 0},
+        }
+        entry, setting = system("capsule_b"), str(iterations)
+        yield from plan.repeated("figure3", entry, "reuters-multi", setting, options)
+
+
+def search(plan: Plan) -> Iterator[Cell]:
+    """Every setting of every system on one fold or seed, judged on dev."""
+    for entry in SYSTEMS.values():
+        if len(entry.settings) == 1:
+            continue
+        for corpus in ("mr", "reuters-full"):
+            if not fits(entry, corpus):
+                continue
+            for number, options in enumerate(entry.settings):
+                yield Cell(
+                    table="search",
+                    system=entry.name,
+                    corpus=corpus,
+                    setting=str(number),
+                    repeat=0,
+                    config=plan.config(entry, corpus, options),
+                    searching=True,
+                )
+
+
+TABLES = {
+    "table1": table1,
+    "table5": table5,
+    "ablation": ablation,
+    "a4": a4,
+    "figure3": figure3,
+    "search": search,
+}

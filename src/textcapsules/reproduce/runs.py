@@ -1,0 +1,200 @@
+"""One run: train as its options say, judge once on the test texts, tell all of it."""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from textcapsules.classifier import TextClassifier
+from textcapsules.config import RunConfig
+from textcapsules.data.example import Example
+from textcapsules.data.load import load_corpus
+from textcapsules.evaluate import evaluate_scores
+from textcapsules.reproduce.cell import Cell, differences
+from textcapsules.reproduce.record import Record
+from textcapsules.training.prepare import target_matrix
+from textcapsules.training.run import train
+
+__all__ = ["Place", "execute"]
+
+NEVER = 1e9  # seconds between checkpoints: a run here is done again as a whole
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run finds its texts and does its work."""
+
+    data_dir: str | None
+    vectors: str | None
+    device: str
+
+    def localise(self, config: RunConfig) -> RunConfig:
+        """Return the options with this machine's files and device."""
+        vectors = None if config.text.vectors is None else self.vectors
+        return config.replace(
+            data={"data_dir": self.data_dir},
+            text={"vectors": vectors},
+            train={"device": self.device, "checkpoint_seconds": NEVER},
+        )
+
+
+def execute(cell: Cell, place: Place) -> Record:
+    """Train and judge one run, and return its record."""
+    started = time.perf_counter()
+    config = place.localise(cell.config)
+    corpus = read(config.data)
+    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
+        classifier = train(config, Path(folder) / "model", corpus=corpus)
+    trained = classifier.record
+    test = judge(classifier, corpus.test, cell.tests)
+    best = trained["epochs"][trained["best_epoch"] - 1]
+    facts = trained["corpus"]
+    return {
+        "key": cell.key,
+        "system": cell.system,
+        "corpus": "search" if cell.searching else config.data.source,
+        "source": config.data.source,
+        "fold": config.data.fold,
+        "seed": config.train.seed,
+        "dev": {
+            name: round(value, 6)
+            for name, value in best.items()
+            if name.startswith("dev_") and name != "dev_seconds"
+        },
+        "calibration": trained["calibration"],
+        "test": test,
+        "best_epoch": trained["best_epoch"],
+        "losses": [round(epoch["loss"], 5) for epoch in trained["epochs"]],
+        "options": differences(cell.config),
+        "config": portable(classifier.config).to_dict(),
+        "texts": trained["texts"],
+        "data": {
+            "title": facts["title"],
+            "sha256": {name: file["sha256"] for name, file in facts["files"].items()},
+            "matches_catalogue": facts.get("matches_catalogue"),
+            "fingerprint": trained["fingerprint"],
+        },
+        "vectors": trained["vectors"],
+        "parameters": trained["parameters"],
+        "seconds": round(time.perf_counter() - started, 2),
+        "training_seconds": trained["seconds"],
+        "ended": trained["ended"],
+        "commit": commit(),
+        **{name: trained[name] for name in ("device", "threads", "versions")},
+    }
+
+
+# A process does many runs; neighbours are often on the same texts.
+read = lru_cache(maxsize=4)(load_corpus)
+
+
+def portable(config: RunConfig) -> RunConfig:
+    """Return the options without the folders of this machine."""
+    vectors = config.text.vectors
+    return config.replace(
+        data={"data_dir": None},
+        text={"vectors": None if vectors is None else Path(vectors).name},
+    )
+
+
+def judge(
+    classifier: TextClassifier, examples: Sequence[Example], tests: Sequence[str]
+) -> dict[str, Any]:
+    """Return the figures on every test set; they are parts of one list of texts."""
+    if not tests:  # a search never looks
+        return {}
+    names = classifier.labels.names
+    targets = target_matrix(examples, names)
+    scores = classifier.scores([example.text for example in examples])
+    several = targets.sum(1) > 1
+    return {
+        name: figures(
+            classifier,
+            *(
+                (scores[several], targets[several])
+                if is_multi(name)
+                else (scores, targets)
+            ),
+        )
+        for name in tests
+    }
+
+
+def is_multi(test: str) -> bool:
+    """Tell whether a test set keeps only texts with several labels."""
+    return test == "reuters-multi"
+
+
+def figures(
+    classifier: TextClassifier, scores: NDArray, targets: NDArray
+) -> dict[str, Any]:
+    """Return all figures of one test set, and which texts were right as hex bits."""
+    labels = classifier.labels
+    several = labels.task == "multi-label"
+    result = evaluate_scores(
+        scores, targets, labels.names, labels.thresholds, several=several
+    )
+    values: dict[str, Any] = {"texts": result.texts}
+    if result.single_label is not None and not several:
+        top = classifier.decide(scores, multi_label=False)
+        right = (top & (targets > 0)).any(1)
+        return values | rounded(result.single_label) | {"right": bits(right)}
+    decisions = {
+        "half": (result.multi_label_at_half, scores >= 0.5),
+        "calibrated": (
+            result.multi_label,
+            classifier.decide(scores, multi_label=True),
+        ),
+    }
+    for name, (found, decided) in decisions.items():
+        right = (decided == (targets > 0)).all(1)
+        values[name] = rounded(found) | {"right": bits(right)}
+    return values
+
+
+def rounded(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures with six decimals."""
+    return {name: round(value, 6) for name, value in values.items()}
+
+
+def bits(right: ArrayLike) -> str:
+    """Return one bit a text as hexadecimal digits, the first text leading.
+
+    >>> bits(np.array([True, False, False, False, True]))
+    '88'
+    """
+    return np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit the code is at, `+` where files differ from it."""
+    package = Path(__file__).parents[1]
+    try:
+        # Fails where the package lies in somebody else's repository.
+        git(package, "ls-files", "--error-unmatch", "__init__.py")
+        head = git(package, "rev-parse", "--short=12", "HEAD")
+        changes = git(package, "status", "--porcelain", "--untracked-files=no", ".")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + ("+" if changes else "")
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return what a git command prints."""
+    done = subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    )
+    return done.stdout.strip()

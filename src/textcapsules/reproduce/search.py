@@ -1,0 +1,82 @@
+"""Which of a system's settings the other cells use: the one dev likes best.
+
+Every searched system has the same number of settings. Their runs are judged on dev
+alone, on one fold or seed; the test texts are not scored.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from textcapsules.errors import DataError
+from textcapsules.files import write_json
+from textcapsules.reproduce.cell import Cell
+from textcapsules.reproduce.record import Records
+from textcapsules.reproduce.systems import SYSTEMS, Options
+
+__all__ = ["Choices", "choose", "read_choices"]
+
+Choices = dict[tuple[str, str], Options]  # by system and corpus of the search
+
+
+def choose(
+    cells: Sequence[Cell], records: Records, failed: Collection[str], folder: Path
+) -> None:
+    """Write down the best setting of every system whose search is complete.
+
+    Args:
+        cells: the search's.
+        records: of the runs that ended well.
+        failed: keys of runs that did not, as when a rate makes the loss infinite: they
+            are never chosen, and not waited for.
+        folder: of the choices.
+    """
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.system, cell.corpus), []).append(cell)
+    for (name, corpus), group in groups.items():
+        runs = [records.get(cell.key) for cell in group]
+        known = sum(
+            cell.key in failed or run is not None
+            for cell, run in zip(group, runs, strict=True)
+        )
+        scores = [run["dev"]["dev_score"] if run else None for run in runs]
+        told = [score for score in scores if score is not None]
+        if known < len(SYSTEMS[name].settings) or not told:
+            continue
+        best = scores.index(max(told))  # of equal ones the first
+        write_json(
+            folder / f"{name}.{corpus}.json",
+            {
+                "system": name,
+                "corpus": corpus,
+                "chosen": best,
+                "options": SYSTEMS[name].settings[best],
+                "settings": [
+                    {"options": options, "dev_score": score, "run": cell.key}
+                    for options, score, cell in zip(
+                        SYSTEMS[name].settings, scores, group, strict=True
+                    )
+                ],
+            },
+        )
+
+
+def read_choices(folder: Path) -> Choices:
+    """Return the settings chosen so far."""
+    return dict(_read_choice(path) for path in sorted(folder.glob("*.json")))
+
+
+def _read_choice(path: Path) -> tuple[tuple[str, str], Options]:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        options = values["options"]
+        if options not in SYSTEMS[values["system"]].settings:
+            raise ValueError("a setting that is none of the system's")
+        return (values["system"], values["corpus"]), options
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} must hold the setting a search has chosen; got {error!r}. "
+            "Remove it, and the search is done again."
+        ) from error

@@ -1,0 +1,195 @@
+"""Every system of the tables: its title, its options, and the settings it may try.
+
+This is the one place where the names of the tables become options of a run. A system
+that is searched gets the same number of settings as every other, `N_SETTINGS`; the
+first of them is its default. A system with a single setting is fixed by definition.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from textcapsules.data.catalogue import card
+from textcapsules.errors import ConfigError
+
+__all__ = ["N_SETTINGS", "SYSTEMS", "Options", "System", "fits", "system"]
+
+Options = dict[str, dict[str, Any]]  # section -> field -> value
+
+N_SETTINGS = 4
+
+
+class System(NamedTuple):
+    """One line of the tables."""
+
+    name: str
+    title: str
+    kind: Literal["capsule", "network", "classic"]
+    options: Options
+    settings: tuple[Options, ...]  # the search's candidates, the default first
+    preset: str = "paper"
+    vectors: bool = True  # reads pretrained word vectors
+    cost: float = 1.0  # seconds a text and epoch, relative to Capsule-B
+    most_classes: int | None = None  # it can tell apart
+    by_corpus: Mapping[str, Options] = {}  # what a corpus of its own kind asks for
+
+
+def _product(
+    section: tuple[str, str, tuple[Any, Any]], other: tuple[str, str, tuple[Any, Any]]
+) -> tuple[Options, ...]:
+    """Return the four combinations of two options with two values each."""
+    (part, name, values), (other_part, other_name, others) = section, other
+    return tuple(
+        {part: {name: value, other_name: second}}
+        if part == other_part
+        else {part: {name: value}, other_part: {other_name: second}}
+        for second in others
+        for value in values
+    )
+
+
+_FIXED: tuple[Options, ...] = ({},)
+# What the paper's text leaves open about its networks.
+_CAPSULES = _product(
+    ("model", "dropout", (0.0, 0.5)),
+    ("model", "embeddings", ("non-static", "static")),
+)
+_RATES = ("train", "learning_rate", (1e-3, 3e-4))
+_DROPOUT = ("rival", "output_dropout", (0.5, 0.2))
+_KIM = _product(_DROPOUT, _RATES)
+_RECURRENT = _product(_DROPOUT, ("rival", "pooling", ("last", "mean")))
+_COSTS = tuple({"rival": {"tfidf_c": c}} for c in (1.0, 0.1, 0.3, 3.0))
+
+
+def _capsule(name: str, title: str, **given: Any) -> System:
+    architecture = name[:9].replace("_", "-")
+    options = {"model": {"architecture": architecture} | given.pop("model", {})}
+    cost = 0.4 if architecture == "capsule-a" else 1.0
+    return System(
+        name, title, "capsule", options, given.pop("settings", _CAPSULES), cost=cost
+    )._replace(**given)
+
+
+def _network(
+    name: str,
+    title: str,
+    settings: tuple[Options, ...],
+    *,
+    architecture: str | None = None,
+    cost: float = 0.5,
+    vectors: bool = True,
+    **options: dict[str, Any],
+) -> System:
+    model = {"architecture": architecture or name.replace("_", "-")}
+    return System(
+        name,
+        title,
+        "network",
+        {**options, "model": model | options.get("model", {})},
+        settings,
+        vectors=vectors,
+        cost=cost,
+    )
+
+
+def _classic(name: str, title: str, settings: tuple[Options, ...]) -> System:
+    options: Options = {"model": {"architecture": name.replace("_", "-")}}
+    return System(name, title, "classic", options, settings, vectors=False, cost=0.05)
+
+
+def _kim(name: str, title: str, embeddings: str) -> System:
+    return _network(
+        name,
+        title,
+        _KIM,
+        architecture="cnn",
+        cost=0.2,
+        vectors=embeddings != "random",
+        model={"embeddings": embeddings},
+    )
+
+
+SYSTEMS: dict[str, System] = {
+    entry.name: entry
+    for entry in (
+        _network("lstm", "LSTM", _RECURRENT),
+        _network("bilstm", "BiLSTM", _RECURRENT, cost=0.8),
+        _network(
+            "tree_lstm",
+            "Tree-LSTM",
+            _product(_DROPOUT, ("rival", "hidden_size", (150, 300))),
+            cost=4.0,
+        )._replace(by_corpus={"sst2": {"rival": {"tree_kind": "n-ary"}}}),
+        _network(
+            "lr_lstm",
+            "LR-LSTM",
+            _product(_DROPOUT, ("rival", "regulariser_weight", (0.5, 0.1))),
+        )._replace(most_classes=2),
+        _kim("cnn_rand", "CNN-rand", "random"),
+        _kim("cnn_static", "CNN-static", "static"),
+        _kim("cnn_non_static", "CNN-non-static", "non-static"),
+        _network(
+            "cl_cnn",
+            "CL-CNN",
+            _product(("rival", "cl_cnn_size", ("small", "large")), _RATES),
+            vectors=False,
+            cost=3.0,
+        ),
+        _network(
+            "vd_cnn",
+            "VD-CNN",
+            _product(("rival", "vd_cnn_depth", (9, 29)), _RATES),
+            vectors=False,
+            cost=5.0,
+        ),
+        _capsule("capsule_a", "Capsule-A"),
+        _capsule("capsule_b", "Capsule-B"),
+        _capsule(
+            "capsule_a_released",
+            "Capsule-A, as released",
+            preset="released",
+            settings=_FIXED,
+        ),
+        _capsule(
+            "capsule_b_released",
+            "Capsule-B, as released",
+            preset="released",
+            settings=_FIXED,
+        ),
+        _capsule("capsule_b_best", "Capsule-B, ours", preset="best", settings=_FIXED),
+        _capsule(
+            "capsule_b_uniform",
+            "Capsule-B, uniform couplings",
+            model={"iterations": 1},
+        ),
+        _classic("tfidf_svm", "TF-IDF + linear SVM", _COSTS),
+        _classic("tfidf_lr", "TF-IDF + logistic regression", _COSTS),
+        _classic(
+            "fasttext",
+            "fastText",
+            _product(
+                ("rival", "fasttext_ngrams", (2, 1)),
+                ("rival", "fasttext_rate", (0.5, 0.1)),
+            ),
+        ),
+    )
+}
+
+
+def fits(entry: System, corpus: str) -> bool:
+    """Tell whether a system can learn a corpus's classes.
+
+    >>> fits(SYSTEMS["lr_lstm"], "mr"), fits(SYSTEMS["lr_lstm"], "trec")
+    (True, False)
+    """
+    return entry.most_classes is None or len(card(corpus).labels) <= entry.most_classes
+
+
+def system(name: str) -> System:
+    """Return a system by its name.
+
+    >>> system("capsule_b").options["model"]["architecture"]
+    'capsule-b'
+    """
+    if name not in SYSTEMS:
+        raise ConfigError(f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.")
+    return SYSTEMS[name]

@@ -1,0 +1,109 @@
+"""Table 5: from one label in training to several in the test."""
+
+from textcapsules.reproduce import published
+from textcapsules.reproduce.board import Board, Name
+from textcapsules.reproduce.cell import REUTERS
+from textcapsules.reproduce.compare import HEADER, against_best
+from textcapsules.reproduce.markup import apart, markdown, shown, told
+from textcapsules.reproduce.systems import SYSTEMS
+
+__all__ = ["table5"]
+
+THRESHOLDS = {"half": "0.5", "calibrated": "calibrated"}
+SETTINGS = {
+    "accuracy": "dev accuracy",
+    "joined": "joined dev",
+    "margin": "dev accuracy, margin loss",
+    "trained-joined": "joined dev, joined training",
+}
+MEASURES = ("exact_match", "precision", "recall", "f1")
+
+
+def table5(board: Board) -> str:
+    """Return the section: two summaries, the tests, then every figure."""
+    parts = ["## Table 5: from one label to several\n"]
+    for corpus in REUTERS:
+        for measure, title in (("exact_match", "exact match"), ("f1", "micro F1")):
+            parts.append(f"### {corpus}: {title}\n")
+            parts.append(summary(board, corpus, measure))
+    parts.append("### Exact match of Capsule-B against the best rival\n")
+    parts.append(comparisons(board))
+    for corpus in REUTERS:
+        parts.append(f"### {corpus}: every figure\n")
+        parts.append(
+            "In brackets the difference from the published figure. `samples`: averaged "
+            "over texts, as the released code counts.\n"
+        )
+        parts.append(details(board, corpus))
+    return "\n".join(parts)
+
+
+def path_of(threshold: str, measure: str, average: str = "micro") -> tuple[str, str]:
+    """Return where a test set's figures hold a measure."""
+    if measure == "exact_match":
+        return threshold, measure
+    return threshold, f"{average}_{measure}"
+
+
+def summary(board: Board, corpus: str, measure: str) -> str:
+    """Return one measure of every system: ways to choose across."""
+    ways = [(setting, threshold) for setting in SETTINGS for threshold in THRESHOLDS]
+    metric = published.METRICS[MEASURES.index(measure)]
+    rows = []
+    for system, entry in SYSTEMS.items():
+        names = [Name("table5", system, corpus, setting) for setting, _ in ways]
+        if not any(name in board.planned for name in names):
+            continue
+        cells = [
+            shown(board.mean(name, *path_of(threshold, measure)))
+            for name, (_, threshold) in zip(names, ways, strict=True)
+        ]
+        paper = told(published.transfer(system, corpus, metric))
+        rows.append([entry.title, paper, *cells])
+    header = [f"{SETTINGS[setting]}; {THRESHOLDS[least]}" for setting, least in ways]
+    return markdown(["system", "published", *header], rows)
+
+
+def details(board: Board, corpus: str) -> str:
+    """Return all measures of every system, epoch choice and threshold."""
+    rows = []
+    for name in board.planned:
+        if (name.table, name.corpus) != ("table5", corpus):
+            continue
+        for threshold, title in THRESHOLDS.items():
+            start = [SYSTEMS[name.system].title, SETTINGS[name.setting], title]
+            rows.append([*start, *figures(board, name, threshold)])
+    measures = ["ER", "precision", "recall", "F1"]
+    samples = [f"{measure}, samples" for measure in measures[1:]]
+    return markdown(
+        ["system", "epoch by", "threshold", *measures, *samples, "runs"], rows
+    )
+
+
+def figures(board: Board, name: Name, threshold: str) -> list[str]:
+    """Return one row's figures, micro averages beside the published ones."""
+    cells = []
+    for measure, metric in zip(MEASURES, published.METRICS, strict=True):
+        found = board.mean(name, *path_of(threshold, measure))
+        paper = published.transfer(name.system, name.corpus, metric)
+        gap = f" ({apart(found, paper)})" if found and paper is not None else ""
+        cells.append(shown(found) + gap)
+    for measure in MEASURES[1:]:
+        path = path_of(threshold, measure, "samples")
+        cells.append(shown(board.mean(name, *path)))
+    return [*cells, str(len(board.runs(name)))]
+
+
+def comparisons(board: Board) -> str:
+    """Return Capsule-B against the best rival, for every way to choose."""
+    rows = []
+    for corpus in REUTERS:
+        for setting, epochs in SETTINGS.items():
+            # Capsule-B's own loss is the margin loss.
+            ours = "accuracy" if setting == "margin" else setting
+            name = Name("table5", "capsule_b", corpus, ours)
+            for threshold, title in THRESHOLDS.items():
+                cells = against_best(board, name, setting, (threshold, "exact_match"))
+                if cells:
+                    rows.append([corpus, epochs, title, *cells])
+    return markdown(["corpus", "epoch by", "threshold", *HEADER], rows)

@@ -1,0 +1,182 @@
+"""Counts by hand: 18 systems, ten folds of MR, Subj and CR, three seeds elsewhere."""
+
+from collections import Counter
+
+import pytest
+
+from textcapsules.config import PRESETS, RunConfig
+from textcapsules.errors import ConfigError
+from textcapsules.reproduce.cell import Cell, differences, select
+from textcapsules.reproduce.plan import TABLES, Plan
+from textcapsules.reproduce.systems import N_SETTINGS, SYSTEMS, system
+
+
+def keys(cells: list[Cell]) -> set[str]:
+    return {cell.key for cell in cells}
+
+
+def test_table1_has_ten_folds_or_three_seeds_of_every_system():
+    cells = Plan().cells("table1")
+    # 3 corpora in folds and 4 with seeds; LR-LSTM has no use for 4 or 6 classes.
+    assert len(cells) == 17 * (3 * 10 + 4 * 3) + (3 * 10 + 2 * 3)
+    folds = Counter(cell.corpus for cell in cells if cell.system == "capsule_b")
+    assert folds == {
+        "mr": 10,
+        "sst2": 3,
+        "subj": 10,
+        "trec": 3,
+        "cr": 10,
+        "ag-news": 3,
+        "sst2-phrases": 3,
+    }
+    mr = [cell.config for cell in select(cells, ["capsule_b/mr"])]
+    assert [config.data.fold for config in mr] == list(range(10))
+    assert {config.train.seed for config in mr} == {0}
+    trec = [cell.config for cell in select(cells, ["capsule_b/trec"])]
+    assert [config.train.seed for config in trec] == [0, 1, 2]
+    assert {config.data.fold for config in trec} == {0}
+
+
+def test_table5_trains_once_for_both_test_sets():
+    cells = Plan().cells("table5")
+    # 8 networks choose in four ways, 6 capsule networks and 3 classics in three.
+    lines = 8 * 4 + 6 * 3 + 3 * 3
+    assert len(cells) == lines * 2 * 3
+    # The preset `best` may stand for the paper's options; then they share runs.
+    shared = differences(Plan().config(system("capsule_b_best"), "mr")) == differences(
+        Plan().config(system("capsule_b"), "mr", system("capsule_b").settings[0])
+    )
+    assert len(keys(cells)) == (lines - 3 * shared) * 3
+    assert {cell.tests for cell in cells} == {("reuters-multi", "reuters-full")}
+
+
+def test_small_tables_and_search():
+    plan = Plan()
+    counts = {table: len(plan.cells(table)) for table in TABLES}
+    assert counts["ablation"] == 7 * 10
+    assert counts["a4"] == 14 * 10
+    assert counts["figure3"] == 3 * 3
+    # Four settings of 15 systems on MR and, but for LR-LSTM, on Reuters.
+    assert counts["search"] == 4 * (15 + 14)
+    assert len(keys(plan.cells("a4"))) == 13 * 10  # rows 7 and 9 are one
+
+
+def test_tables_share_runs():
+    plan = Plan()
+    table1 = keys(select(plan.cells("table1"), ["capsule_b/mr"]))
+    ablation = [cell for cell in plan.cells("ablation") if cell.setting == "ours-3"]
+    fifth = [cell for cell in plan.cells("a4") if cell.setting == "5"]
+    assert table1 == keys(ablation) == keys(fifth)
+    uniform = keys(select(plan.cells("table1"), ["capsule_b_uniform/mr"]))
+    once = [cell for cell in plan.cells("ablation") if cell.setting == "ours-1"]
+    assert uniform == keys(once)
+
+
+def test_fewer_folds_and_seeds_are_the_first_ones():
+    few = Plan(folds=2, seeds=1)
+    assert keys(few.cells("table1")) < keys(Plan().cells("table1"))
+    assert len(select(few.cells("table1"), ["lstm"])) == 3 * 2 + 4
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_cell_has_options_that_can_be_run(table):
+    for cell in Plan(folds=1, seeds=1).cells(table):
+        config, name = cell.config, cell.system
+        assert config.train.epochs == 20, name
+        is_large = cell.corpus in ("ag-news", "sst2-phrases")
+        assert config.train.batch_size == (50 if is_large else 25)
+        reads_vectors = config.text.vectors is not None
+        assert reads_vectors == SYSTEMS[name].vectors
+        if config.model.embeddings == "static":
+            assert reads_vectors
+        if config.train.select == "last":
+            assert config.train.patience == 0
+
+
+def test_a_preset_may_ask_for_another_training(monkeypatch):
+    monkeypatch.setitem(PRESETS, "best", {"train": {"batch_size": 64}})
+    entry = system("capsule_b_best")
+    assert Plan().config(entry, "ag-news").train.batch_size == 64
+    assert Plan().config(system("capsule_b"), "ag-news").train.batch_size == 50
+
+
+def test_searched_systems_have_equal_budgets():
+    for entry in SYSTEMS.values():
+        assert len(entry.settings) in (1, N_SETTINGS), entry.name
+        distinct = {str(options) for options in entry.settings}
+        assert len(distinct) == len(entry.settings)
+
+
+def test_key_ignores_the_machine_and_nothing_else():
+    def key(**sections) -> str:
+        config = RunConfig().replace(**sections)
+        return Cell(
+            table="table1",
+            system="capsule_b",
+            corpus="mr",
+            setting="",
+            repeat=0,
+            config=config,
+        ).key
+
+    plain = key()
+    assert key(data={"data_dir": "/a"}, train={"device": "cuda"}) == plain
+    assert key(train={"checkpoint_seconds": 1.0}) == plain
+    for changed in (
+        {"data": {"fold": 1}},
+        {"train": {"seed": 1}},
+        {"model": {"leaky": False}},
+        {"text": {"vectors": "vectors"}},
+        {"loss": {"loss": "spread"}},
+    ):
+        assert key(**changed) != plain
+
+
+def test_a_search_and_a_table_never_share_a_run():
+    plan = Plan()
+    searched = keys(plan.cells("search"))
+    assert not searched & keys(plan.cells("table1"))
+    assert all(cell.tests == () for cell in plan.cells("search"))
+
+
+def test_chosen_settings_are_used_on_the_corpora_they_were_searched_for():
+    chosen = {("capsule_b", "mr"): {"model": {"dropout": 0.5}}}
+    plan = Plan(folds=1, seeds=1, chosen=chosen)
+    for table in ("table1", "ablation", "a4"):
+        cells = select(plan.cells(table), ["capsule_b"])
+        assert {cell.config.model.dropout for cell in cells} == {0.5}
+    reuters = select(plan.cells("table5"), ["capsule_b"])
+    assert {cell.config.model.dropout for cell in reuters} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (["capsule_b/mr"], {("capsule_b", "mr")}),
+        (["*/trec"], {(name, "trec") for name in SYSTEMS if name != "lr_lstm"}),
+        (["/trec"], {(name, "trec") for name in SYSTEMS if name != "lr_lstm"}),
+        (
+            ["cnn_*/mr", "lstm/cr"],
+            {
+                ("cnn_rand", "mr"),
+                ("cnn_static", "mr"),
+                ("cnn_non_static", "mr"),
+                ("lstm", "cr"),
+            },
+        ),
+    ],
+)
+def test_only_keeps_what_it_names(only, expected):
+    cells = select(Plan(folds=1, seeds=1).cells("table1"), only)
+    assert {(cell.system, cell.corpus) for cell in cells} == expected
+
+
+@pytest.mark.parametrize("only", ["capsule_c", "capsule_b/mars", "Capsule_b/mr"])
+def test_only_refuses_unknown_names(only):
+    with pytest.raises(ConfigError, match=r"only must be SYSTEM/CORPUS .*; got"):
+        select(Plan(folds=1).cells("ablation"), [only])
+
+
+def test_unknown_system():
+    with pytest.raises(ConfigError, match="system must be one of lstm"):
+        system("gru")

@@ -1,0 +1,202 @@
+"""Tables from records made by hand."""
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from textcapsules.reproduce.board import Board
+from textcapsules.reproduce.cell import Cell, select
+from textcapsules.reproduce.markup import chance
+from textcapsules.reproduce.plan import Plan
+from textcapsules.reproduce.plots import plot_losses
+from textcapsules.reproduce.record import Records
+from textcapsules.reproduce.runs import bits
+from textcapsules.reproduce.tables import render_tables
+
+PLAN = Plan(folds=3, seeds=2)
+
+
+def cells(table: str, only: str, setting: str = "") -> list[Cell]:
+    found = select(PLAN.cells(table), [only])
+    return [cell for cell in found if cell.setting == setting]
+
+
+def add(records: Records, cell: Cell, figures: dict, **more) -> None:
+    """Keep a record with what the tables read."""
+    records.add(
+        {
+            "key": cell.key,
+            "system": cell.system,
+            "corpus": cell.config.data.source,
+            "dev": {},
+            "test": {name: {"texts": 8, **figures} for name in cell.tests},
+            "texts": {"train": 1234, "dev": 56},
+            "data": {"title": "Made up", "sha256": {"f": "0123456789abcdef"}},
+            "vectors": {"file": "v.npz", "tokens": 0.987},
+            "losses": [0.5, 0.25],
+            **more,
+        }
+    )
+
+
+def add_accuracies(
+    records: Records, only: str, values: Sequence[float], rights: Sequence[str]
+) -> None:
+    runs = cells("table1", only)
+    for cell, value, right in zip(runs, values, rights, strict=True):
+        mask = np.array([mark == "x" for mark in right])
+        add(records, cell, {"accuracy": value, "right": bits(mask)})
+
+
+def page(records: Records) -> str:
+    return render_tables(Board(PLAN, records))
+
+
+def section(text: str, title: str) -> str:
+    start = text.index(f"## {title}")
+    stop = re.search(r"\n## ", text[start + 1 :])
+    return text[start : start + 1 + stop.start() if stop else None]
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """Return the cells of every row that begins with `first`."""
+    found = [line.strip("| ").split(" | ") for line in text.splitlines()]
+    return [row for row in found if row[0] == first]
+
+
+def test_without_records_every_cell_is_a_dash(tmp_path):
+    text = page(Records(tmp_path))
+    ours, published = rows(section(text, "Table 1"), "Capsule-B")
+    assert ours[1:] == ["-"] * 7
+    assert published[1] == "82.3 (-)"
+    row = rows(section(text, "Ablation"), "our routing, 5 iterations")[0]
+    assert row[1:] == ["-", "81.6", "-", "0"]
+    assert "figure3.svg" not in text
+
+
+def test_mean_spread_difference_and_number_of_runs(tmp_path):
+    records = Records(tmp_path)
+    # Mean 82, deviations -1, 0, 1: spread 1; the paper has 82.3.
+    add_accuracies(records, "capsule_b/mr", [0.81, 0.82, 0.83], ["x" * 8] * 3)
+    text = page(records)
+    ours, published = rows(section(text, "Table 1"), "Capsule-B")
+    assert ours[1] == "82.0 ± 1.0 (3)"
+    assert published[1] == "82.3 (-0.3)"
+    ablation = rows(section(text, "Ablation"), "our routing, 3 iterations")[0]
+    assert ablation[1:] == ["82.0 ± 1.0", "82.3", "-0.3", "3"]
+    fifth = rows(section(text, "Table A.4"), "5")[0]
+    assert fifth[-4:] == ["82.0 ± 1.0", "81.8", "+0.2", "3"]
+    # Of the systems of the paper alone, published figures are shown.
+    assert rows(section(text, "Table 1"), "fastText")[0][1:] == ["-"] * 7
+
+
+def test_capsules_against_the_best_rival(tmp_path):
+    records = Records(tmp_path)
+    add_accuracies(
+        records,
+        "capsule_b/mr",
+        [0.81, 0.84, 0.83],
+        ["xxxx....", "xx......", "x......."],
+    )
+    add_accuracies(
+        records,
+        "cnn_static/mr",
+        [0.80, 0.82, 0.80],
+        [".......x", "........", "x......."],
+    )
+    add_accuracies(records, "lstm/mr", [0.70, 0.70, 0.70], ["x" * 8] * 3)
+    # Better, but on one fold only: less evidence.
+    first = cells("table1", "bilstm/mr")[0]
+    add(records, first, {"accuracy": 0.99, "right": "ff"})
+    tests = rows(section(page(records), "Table 1"), "mr")[0]
+    t = 2 * math.sqrt(3)
+    p_value = 1 - t / math.sqrt(t * t + 2)
+    # Texts: 6 only Capsule-B has right, 1 only the CNN.
+    assert tests[1:] == ["CNN-static", "+2.0", "3", f"{p_value:.3f}", "0.125"]
+
+
+def test_table5_shows_both_thresholds_and_averages(tmp_path):
+    records = Records(tmp_path)
+    averages = {
+        f"{average}_{measure}": value
+        for average, value in (("micro", 0.7), ("samples", 0.6))
+        for measure in ("precision", "recall", "f1")
+    }
+    for cell, match in zip(
+        cells("table5", "capsule_b/reuters-multi", "accuracy"), (0.2, 0.3), strict=True
+    ):
+        half = {"exact_match": match, "right": "f0", **averages}
+        calibrated = {**half, "exact_match": 2 * match}
+        add(records, cell, {"half": half, "calibrated": calibrated})
+    table = section(page(records), "Table 5")
+    match, f1, at_half, calibrated = rows(table, "Capsule-B")[:4]
+    assert match[1:4] == ["60.3", "25.0 ± 7.1", "50.0 ± 14.1"]
+    assert f1[1:3] == ["85.8", "70.0 ± 0.0"]
+    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B")
+    at_half, calibrated = full[:2]
+    assert at_half[1:4] == ["dev accuracy", "0.5", "25.0 ± 7.1 (-35.3)"]
+    assert at_half[-2:] == ["60.0 ± 0.0", "2"]
+    assert calibrated[3] == "50.0 ± 14.1 (-10.3)"
+    other = full[2]
+    assert other[1:5] == ["joined dev", "0.5", "-", "-"]
+
+
+def test_margin_line_of_a_rival_meets_the_capsules_own_loss(tmp_path):
+    records = Records(tmp_path)
+    for only, setting, right in (
+        ("capsule_b/reuters-full", "accuracy", "fe"),
+        ("cnn_rand/reuters-full", "margin", "00"),
+    ):
+        figures = {"exact_match": int(right, 16).bit_count() / 8, "right": right}
+        figures |= {
+            f"{average}_{measure}": 0.5
+            for average in ("micro", "samples")
+            for measure in ("precision", "recall", "f1")
+        }
+        for cell in cells("table5", only, setting):
+            add(records, cell, {"half": figures, "calibrated": figures})
+    table = section(page(records), "Table 5").partition("against the best rival")[2]
+    row = next(row for row in rows(table, "reuters-full") if "margin" in row[1])
+    # 7 texts to none: 2 / 2^7.
+    expected = ["CNN-rand", "+87.5", "2", "-", "0.016"]
+    assert row[1:] == ["dev accuracy, margin loss", "0.5", *expected]
+
+
+def test_corpora_stand_beside_the_papers_counts(tmp_path):
+    records = Records(tmp_path)
+    add_accuracies(records, "capsule_b/mr", [0.8] * 3, ["x" * 8] * 3)
+    row = rows(section(page(records), "Corpora"), "mr")[0]
+    counts = ["Made up", "1,234", "56", "8", "8.6k", "0.9k", "1.1k"]
+    assert row[1:] == [*counts, "01234567", "98.7"]
+
+
+def test_figure3_draws_the_losses(tmp_path):
+    records = Records(tmp_path)
+    for cell in cells("figure3", "capsule_b", "3"):
+        add(records, cell, {})
+    board = Board(PLAN, records)
+    assert board.curves() == {3: [[0.5, 0.25], [0.5, 0.25]]}
+    row = rows(section(render_tables(board), "Figure 3"), "3")[0]
+    assert row[1:] == ["0.5000", "0.2500", "2"]
+    svg, png = plot_losses(board.curves(), tmp_path)
+    assert "<svg" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    before = svg.read_bytes()
+    plot_losses(board.curves(), tmp_path)
+    assert svg.read_bytes() == before
+
+
+def test_curves_of_different_length_are_drawn_as_far_as_all_go(tmp_path):
+    plot_losses({1: [[0.9, 0.8, 0.7], [0.9, 0.8]], 5: [[0.5]]}, tmp_path)
+    assert (tmp_path / "figure3.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("p_value", "shown"),
+    [(math.nan, "-"), (0.00099, "< 0.001"), (0.001, "0.001"), (1.0, "1.000")],
+)
+def test_p_values(p_value, shown):
+    assert chance(p_value) == shown
