@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pages import check_page
 from textcapsules import demo
 from textcapsules.data import load, tickets
 from textcapsules.demo import demo_config, joined_set, run_demo, train_rival
@@ -34,8 +35,8 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     result = small_demo(tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"model", "results.json", "confusion.png", "report.html"}
-    page = result.report.read_text(encoding="utf-8")
-    assert "synthetic" in page
+    page = check_page(result.report.read_text(encoding="utf-8"))
+    assert "synthetic" in page.inside("p", "lead")[0]
     figures = json.loads((tmp_path / "results.json").read_text())
     for corpus, n_texts in (("tickets", 30), ("tickets-multi", 20)):
         assert {s: f["texts"] for s, f in figures[corpus].items()} == {
@@ -44,7 +45,14 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
         }
     accuracy = result.single["tfidf"].single_label
     assert accuracy is not None
-    assert f"{100 * accuracy['accuracy']:.1f}" in page
+    assert f"{100 * accuracy['accuracy']:.1f}" in page.inside("td")
+    assert set(demo.SYSTEMS.values()) <= set(page.inside("th"))
+    for title in ("What speaks for each label", "Examples", "Training", "Confusion"):
+        assert title in page.inside("h2")
+    matrix = result.single["capsules"].confusion
+    assert matrix is not None
+    assert "true one down" in " ".join(page.inside("p", "note"))
+    assert str(matrix.max()) in page.inside("td")
 
 
 def test_demo_never_replaces_a_report_unless_told(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from textcapsules.evaluate import Evaluation, evaluate, evaluate_scores
 from textcapsules.files import write_json, write_text
 from textcapsules.metrics import plot_confusion
 from textcapsules.model.baselines import TfidfClassifier
-from textcapsules.report import ReportTable, ShownText, render_report
+from textcapsules.report.findings import ReportTable, make_report
+from textcapsules.report.page import render_report
+from textcapsules.report.results import METRICS, percent
 from textcapsules.training.loop import Step
 from textcapsules.training.prepare import target_matrix
 from textcapsules.training.run import Watch, train
@@ -55,6 +57,7 @@ def demo_config() -> RunConfig:
             "capsule_types": 16,
             "conv_capsules": False,
             "dropout": 0.3,
+            "transform_gain": 1.0,
         },
         train={"epochs": 8, "joined": 1.0},
     )
@@ -156,85 +159,39 @@ def write_report(
     matrix = single["capsules"].confusion
     assert matrix is not None  # every ticket of the single test has one topic
     plot_confusion(matrix, classifier.labels.names, folder / "confusion.png")
-    page = render_report(
+    report = make_report(
+        classifier,
+        read_tickets("tickets-multi").test,
+        source="synthetic tickets of two or three topics",
         title="Synthetic support tickets: one topic in training, several in use",
-        summary=(
+        lead=(
             "The tickets are synthetic, from a seeded generator. Every training ticket "
             "carries one topic. Thresholds were chosen on pairs of development tickets "
             "joined together, for both systems alike; no test ticket was looked at."
         ),
-        tables=report_tables(classifier, single, multi),
-        confusion_png=(folder / "confusion.png").read_bytes(),
-        examples=shown_texts(classifier),
+        tables=[comparison(single, multi)],
+        confusion=matrix,
     )
-    write_text(folder / "report.html", page)
+    write_text(folder / "report.html", render_report(report))
     return folder / "report.html"
 
 
-def report_tables(
-    classifier: TextClassifier,
-    single: dict[str, Evaluation],
-    multi: dict[str, Evaluation],
-) -> list[ReportTable]:
-    """Return the report's tables."""
-    keys = ("exact_match", "micro_precision", "micro_recall", "micro_f1", "macro_f1")
-    results = [
+def comparison(
+    single: dict[str, Evaluation], multi: dict[str, Evaluation]
+) -> ReportTable:
+    """Return both systems' figures side by side."""
+    rows = [
         (
             title,
-            share((single[name].single_label or {})["accuracy"]),
-            *(share(multi[name].multi_label[key]) for key in keys),
+            percent((single[name].single_label or {})["accuracy"]),
+            *(percent(multi[name].multi_label[key]) for key in METRICS.values()),
         )
         for name, title in SYSTEMS.items()
     ]
-    classes = [
-        (
-            row["label"],
-            *(share(row[key]) for key in ("precision", "recall", "f1")),
-            row["texts"],
-        )
-        for row in multi["capsules"].per_class
-    ]
-    epochs = [
-        (
-            r["epoch"],
-            f"{r['loss']:.4f}",
-            share(r["dev_accuracy"]),
-            share(r["dev_exact_match"]),
-        )
-        for r in classifier.record["epochs"]
-    ]
-    header = ("system", "accuracy", *(key.replace("_", " ") for key in keys))
-    return [
-        ReportTable(
-            "Results, in percent",
-            header,
-            results,
-            "Accuracy: 1,000 tickets of one topic. The rest: 500 of two or three.",
-        ),
-        ReportTable(
-            "Capsule network, per topic, tickets of two or three",
-            ("topic", "precision", "recall", "F1", "tickets"),
-            classes,
-        ),
-        ReportTable(
-            "Training",
-            ("epoch", "loss", "dev accuracy", "joined dev exact match"),
-            epochs,
-            f"Epoch {classifier.record['best_epoch']} was kept.",
-        ),
-    ]
-
-
-def shown_texts(classifier: TextClassifier, n_texts: int = 6) -> list[ShownText]:
-    """Return the first tickets of the multi-topic test set with their predictions."""
-    examples = read_tickets("tickets-multi").test[:n_texts]
-    predictions = classifier.predict([example.text for example in examples])
-    return [
-        ShownText(example.text, prediction.labels, example.labels)
-        for example, prediction in zip(examples, predictions, strict=True)
-    ]
-
-
-def share(value: float) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * value:.1f}"
+    return ReportTable(
+        "Beside a linear rival, in percent",
+        ("system", "accuracy", *METRICS),
+        rows,
+        f"Accuracy: {single['capsules'].texts:,} tickets of one topic. The rest: "
+        f"{multi['capsules'].texts:,} of two or three.",
+    )

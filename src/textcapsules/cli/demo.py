@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from textcapsules.cli.report import warn_without_clouds
+from textcapsules.cli.serve import announce
 from textcapsules.cli.show import (
     Json,
     percent,
@@ -24,6 +26,10 @@ def demo(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier demo.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="End in the running page.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of the page; 0 takes a free one.")] = 8000,
     json: Json = False,
 ) -> None:
     """Train on the embedded, synthetic tickets and show what comes out.
@@ -33,10 +39,16 @@ def demo(
 
       textcapsules demo --out runs/demo
 
+      textcapsules demo --serve
+
       textcapsules predict runs/demo/model "I was charged twice"
     """
     from textcapsules.demo import SYSTEMS, demo_config, run_demo
+    from textcapsules.serve.run import check_start
+    from textcapsules.serve.run import serve as run
 
+    if serve:
+        check_start(port=port)
     config = demo_config()
     with training_bar(config.train.epochs, quiet=json) as watch:
         result = run_demo(out, config=config, overwrite=overwrite, **watch)
@@ -56,6 +68,7 @@ def demo(
         "micro F1, 2-3 topics",
     )
     print_table("synthetic tickets, trained on one topic each", header, rows)
+    warn_without_clouds()
     say(f"model: {out / 'model'}")
     say(f"report: {result.report}")
     if json:
@@ -67,3 +80,5 @@ def demo(
             "multi": {name: e.to_dict() for name, e in result.multi.items()},
         }
         print_json(values)
+    if serve:
+        run([f"demo={out / 'model'}"], port=port, on_ready=announce(json=json))

@@ -1,0 +1,111 @@
+"""`textcapsules report`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from textcapsules.cli.evaluate import evaluated_data
+from textcapsules.cli.explain import check_page
+from textcapsules.cli.options import config_flags
+from textcapsules.cli.show import Json, err, percent, print_json, say
+from textcapsules.errors import ConfigError
+
+__all__ = ["report", "warn_without_clouds"]
+
+
+@config_flags("data")
+def report(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    flags: dict[str, dict[str, Any]],
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path(
+        "report.html"
+    ),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --out if it exists.")
+    ] = False,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="What a phrase's strength is; see `textcapsules explain --help`.",
+            show_default=False,
+        ),
+    ] = None,
+    examples: Annotated[
+        int, typer.Option(help="Texts shown of the best and of the worst, each.")
+    ] = 5,
+    sample: Annotated[
+        int, typer.Option(help="Texts on which explanations are tested.")
+    ] = 50,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Write one page on a model: results, mistakes, labels, and why.
+
+    By default on its own corpus's test set. The page needs no network:
+
+      textcapsules report runs/model --out report.html
+
+      textcapsules report runs/model --data more.csv --out report.html
+    """
+    from textcapsules.classifier import TextClassifier
+    from textcapsules.data.load import load_split
+    from textcapsules.explain.texts import DEFAULT_METHOD
+    from textcapsules.files import write_text
+    from textcapsules.report.findings import make_report
+    from textcapsules.report.page import render_report
+
+    check_page(out, overwrite)
+    for name, value in (("examples", examples), ("sample", sample)):
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1; got {value}.")
+    classifier = TextClassifier.load(model, device)
+    data = evaluated_data(classifier.config, flags.get("data", {}), split)
+    texts = load_split(data, split)
+    source = f"{Path(data.source).name}, {split}"
+    with stages(quiet=json) as on_stage:
+        made = make_report(
+            classifier,
+            texts,
+            source=source,
+            title=f"{Path(model).resolve().name} on {source}",
+            lead=f"What the model makes of {len(texts):,} labelled texts, and why.",
+            method=method or DEFAULT_METHOD,
+            n_examples=examples,
+            n_sampled=sample,
+            on_stage=on_stage,
+        )
+        on_stage("drawing")
+        write_text(out, render_report(made))
+    warn_without_clouds()
+    figures = made.evaluation.single_label or made.evaluation.multi_label
+    key = "accuracy" if "accuracy" in figures else "exact_match"
+    say(f"{source}: {key.replace('_', ' ')} {percent(figures[key])}")
+    say(f"report: {out}")
+    if json:
+        print_json({"model": str(model), "report": str(out), **made.to_dict()})
+
+
+@contextmanager
+def stages(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what is being done, on a terminal only."""
+    if quiet or not err.is_terminal:
+        yield lambda stage: None
+        return
+    with err.status("loading") as status:
+        yield lambda stage: status.update(stage)
+
+
+def warn_without_clouds() -> None:
+    """Say so where the page had to do without pictures of the labels' phrases."""
+    from textcapsules.explain.clouds import can_draw_clouds
+
+    if not can_draw_clouds():
+        err.print(
+            "wordcloud is not installed, so the page has lists in place of tag "
+            "clouds. Run `pip install 'textcapsules[explain]'`.",
+            markup=False,
+        )

@@ -1,0 +1,61 @@
+"""The plain truth: delete an n-gram, predict again, and see how far a length falls.
+
+Deleting takes the words out of the text, whose rest closes up, as a reader would do it
+and as the model may meet it. It needs one prediction an n-gram, so it is slow.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.score import drop_unreadable
+from textcapsules.text.batch import epoch_batches, make_batch
+
+__all__ = ["document_lengths", "erase_ngrams"]
+
+BATCH_SIZE = 64
+
+
+@torch.inference_mode()
+def document_lengths(
+    network: CapsuleNetwork, documents: Sequence[NDArray]
+) -> NDArray[np.float32]:
+    """Return the lengths (N, E) of classes and orphan; zero without a known word."""
+    documents = drop_unreadable(documents)
+    device = next(network.parameters()).device
+    nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
+    parts, order = [], []
+    sizes = [len(ids) for ids in documents]
+    for rows in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
+        batch = make_batch(documents, nothing, rows).to(device)
+        output = network(batch.ids, batch.mask)
+        parts.append(output.lengths(orphan=True).float().cpu().numpy())
+        order.append(rows)
+    lengths = np.empty_like(np.concatenate(parts))
+    lengths[np.concatenate(order)] = np.concatenate(parts)
+    lengths[[size == 0 for size in sizes]] = 0  # where padding votes
+    return lengths
+
+
+def erase_ngrams(
+    network: CapsuleNetwork, documents: Sequence[NDArray], size: int, stride: int
+) -> list[NDArray[np.float32]]:
+    """Return how far the lengths fall without each n-gram, (P, E) a document.
+
+    The n-grams are the network's; a text shorter than one is deleted whole.
+    """
+    starts = [range(0, max(len(ids) - size, 0) + 1, stride) for ids in documents]
+    left = [
+        np.delete(ids, slice(start, start + size))
+        for ids, places in zip(documents, starts, strict=True)
+        for start in places
+    ]
+    lengths = document_lengths(network, [*documents, *left])  # (N + ΣP, E)
+    whole, rest = lengths[: len(documents)], lengths[len(documents) :]
+    ends = np.cumsum([len(places) for places in starts])[:-1]
+    return [
+        own - without for own, without in zip(whole, np.split(rest, ends), strict=True)
+    ]

@@ -1,0 +1,273 @@
+"""Do explanations tell the truth? Delete what they name, and keep only that.
+
+For a text and a label predicted for it, a method ranks the phrases. Without the
+strongest the label's length should fall (comprehensiveness); of them alone it should
+stay (sufficiency). Both are taken where some shares of the text's tokens are deleted or
+kept, as many tokens for every method, and averaged over these shares: the areas over
+the two curves (DeYoung et al., 2020). Phrases are ranked as `phrases` does it, but to
+the end; random n-grams, ranked likewise, are the yardstick.
+
+Deleting takes words out of the text, whose rest closes up: the model then reads a text,
+not a text with holes. New neighbours may say something of their own; that is the same
+for all methods.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.classifier import TextClassifier
+from textcapsules.errors import ConfigError, DataError
+from textcapsules.explain.erasure import document_lengths
+from textcapsules.explain.phrases import pick_phrases
+from textcapsules.explain.strengths import METHODS, NgramStrengths, find_strengths
+from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.types import Faithfulness, MethodCurves
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.text.batch import make_batch
+
+__all__ = ["RANDOM", "SHARES", "measure_faithfulness"]
+
+RANDOM = "random"
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)  # of a text's tokens
+BATCH_SIZE = 32
+CLEAR = 2.0  # standard errors that a difference must have to be called one
+
+
+class Case(NamedTuple):
+    """A document and the class predicted for it."""
+
+    ids: NDArray
+    label: int
+
+
+class Measured(NamedTuple):
+    """What is left of the label's length, as shares of it, (cases, shares) each."""
+
+    deleted: NDArray[np.float64]
+    kept: NDArray[np.float64]
+
+    def gaps(self) -> NDArray[np.float64]:
+        """Return comprehensiveness less sufficiency, (cases,): high is faithful."""
+        return self.kept.mean(1) - self.deleted.mean(1)
+
+
+def measure_faithfulness(
+    classifier: TextClassifier,
+    texts: Sequence[str],
+    *,
+    methods: Sequence[str] = ("couplings", "contributions", "gradient", "integrated"),
+    max_texts: int = 100,
+    draws: int = 5,
+    seed: int = 0,
+    on_step: Callable[[int, int], None] | None = None,
+) -> Faithfulness:
+    """Measure how faithful explanations of a model are, on a sample of texts.
+
+    Args:
+        classifier: a capsule network.
+        texts: to draw from; their labels are not used.
+        methods: of `explain.strengths.METHODS`; random phrases are measured anyway.
+        max_texts: size of the sample.
+        draws: how many random rankings are averaged for each case.
+        seed: of the sample and the random rankings.
+        on_step: called with the number of rankings measured and of all.
+    """
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown or not methods:
+        raise ConfigError(
+            f"methods must be some of {', '.join(METHODS)}; got {list(methods)!r}."
+        )
+    network = capsule_network(classifier)
+    was_training = network.training
+    network.eval()
+    random = np.random.default_rng(seed)
+    cases, n_texts = draw_cases(classifier, texts, max_texts, random)
+    measured: dict[str, Measured] = {}
+    for number, method in enumerate([*methods, RANDOM]):
+        repeats = draws if method == RANDOM else 1
+        runs = [measure(network, cases, method, random) for _ in range(repeats)]
+        measured[method] = Measured(
+            *(np.mean(parts, 0) for parts in zip(*runs, strict=True))
+        )
+        if on_step is not None:
+            on_step(number + 1, len(methods) + 1)
+    network.train(was_training)
+    best = max(methods, key=lambda method: measured[method].gaps().mean())
+    return Faithfulness(
+        texts=n_texts,
+        cases=len(cases),
+        shares=SHARES,
+        methods=tuple(curves(*item) for item in measured.items()),
+        best=best,
+        verdict=" ".join(sentences(measured, best)),
+    )
+
+
+def draw_cases(
+    classifier: TextClassifier,
+    texts: Sequence[str],
+    max_texts: int,
+    random: np.random.Generator,
+) -> tuple[list[Case], int]:
+    """Draw texts, and take every label predicted for them; say how many texts."""
+    chosen: list[int] = random.permutation(len(texts))[:max_texts].tolist()
+    sample = [texts[row] for row in chosen]
+    documents = classifier.encode(sample)
+    decided = classifier.decide(classifier.scores(sample))  # (N, J)
+    cases = [
+        Case(ids, int(label))
+        for ids, row in zip(documents, decided, strict=True)
+        for label in np.flatnonzero(row)
+        if len(ids)
+    ]
+    if not cases:
+        raise DataError(
+            "the texts must hold one that the model gives a label; got none. "
+            "Take more texts, or texts of the kind it was trained on."
+        )
+    return cases, len(sample)
+
+
+def measure(
+    network: CapsuleNetwork,
+    cases: Sequence[Case],
+    method: str,
+    random: np.random.Generator,
+) -> Measured:
+    """Rank the tokens of every case by a method, delete and keep them, and predict."""
+    whole, deleted, kept = [], [], []
+    orders = rank_cases(network, cases, method, random)
+    for case, order in zip(cases, orders, strict=True):
+        whole.append(case.ids)
+        for share in SHARES:
+            named = np.sort(order[: max(1, round(share * len(case.ids)))])
+            deleted.append(np.delete(case.ids, named))
+            kept.append(case.ids[named])
+    labels = np.array([case.label for case in cases])
+    own = document_lengths(network, whole)[np.arange(len(cases)), labels]
+    repeated = np.repeat(labels, len(SHARES))
+
+    def left(documents: list[NDArray]) -> NDArray[np.float64]:
+        lengths = document_lengths(network, documents)
+        lengths = lengths[np.arange(len(documents)), repeated].reshape(len(cases), -1)
+        return lengths / own[:, None].astype(np.float64)
+
+    return Measured(left(deleted), left(kept))
+
+
+def rank_cases(
+    network: CapsuleNetwork,
+    cases: Sequence[Case],
+    method: str,
+    random: np.random.Generator,
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the tokens of every case, strongest phrase first, in the cases' order."""
+    orders: dict[int, NDArray[np.int64]] = {}
+    labels = np.array([case.label for case in cases])
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        for start in range(0, len(rows), BATCH_SIZE):
+            part = rows[start : start + BATCH_SIZE]
+            documents = [cases[row].ids for row in part]
+            ranked = rank_tokens(network, documents, int(label), method, random)
+            orders.update(zip(part.tolist(), ranked, strict=True))
+    return (orders[row] for row in range(len(cases)))
+
+
+def rank_tokens(
+    network: CapsuleNetwork,
+    documents: Sequence[NDArray],
+    label: int,
+    method: str,
+    random: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    """Return the tokens of every document, strongest phrase for a label first."""
+    nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
+    batch = make_batch(documents, nothing, range(len(documents)))
+    batch = batch.to(next(network.parameters()).device)
+    known = "couplings" if method == RANDOM else method
+    found = find_strengths(network, batch.ids, batch.mask, known, [label])
+    ngrams = list(found.ngrams)
+    n_tokens = np.array([len(ids) for ids in documents])
+    if method == RANDOM:
+        ngrams = [
+            each._replace(values=random.random(each.values.shape, np.float32))
+            for each in ngrams
+        ]
+    picked = pick_phrases(as_ranks(ngrams), n_tokens, int(n_tokens.max()), least=0.0)
+    return [
+        np.concatenate(
+            [
+                np.arange(start, end)
+                for start, end, rank in zip(*phrases, strict=True)
+                if rank > 0
+            ]
+        )
+        for phrases in zip(
+            *(part[:, 0] for part in (picked.starts, picked.ends, picked.strengths)),
+            strict=True,
+        )
+    ]
+
+
+def as_ranks(ngrams: Sequence[NgramStrengths]) -> list[NgramStrengths]:
+    """Replace strengths by their ranks among all of the text, from 1 upwards.
+
+    So n-grams that speak against the label are ranked too, after all others.
+    """
+    values = np.concatenate([found.values for found in ngrams], 1)  # (B, M, E)
+    order = values.argsort(1, kind="stable")
+    ranks = np.empty_like(values)
+    np.put_along_axis(
+        ranks, order, np.arange(1, values.shape[1] + 1, dtype=np.float32)[:, None], 1
+    )
+    ends = np.cumsum([found.values.shape[1] for found in ngrams])[:-1]
+    return [
+        found._replace(values=part)
+        for found, part in zip(ngrams, np.split(ranks, ends, 1), strict=True)
+    ]
+
+
+def curves(method: str, measured: Measured) -> MethodCurves:
+    """Sum up one method."""
+    lost, missing = 1 - measured.deleted.mean(1), 1 - measured.kept.mean(1)  # (cases,)
+    return MethodCurves(
+        method=method,
+        deleted=tuple(measured.deleted.mean(0).tolist()),
+        kept=tuple(measured.kept.mean(0).tolist()),
+        comprehensiveness=float(lost.mean()),
+        comprehensiveness_spread=float(lost.std()),
+        sufficiency=float(missing.mean()),
+        sufficiency_spread=float(missing.std()),
+    )
+
+
+def sentences(measured: dict[str, Measured], best: str) -> Iterator[str]:
+    """Put the outcome into words, figures and all."""
+    lost = {name: 1 - found.deleted.mean() for name, found in measured.items()}
+    kept = {name: found.kept.mean() for name, found in measured.items()}
+    yield (
+        f"Without the phrases that {best} names, a predicted label loses "
+        f"{lost[best]:.0%} of its length on average; without random phrases of as many "
+        f"words, {lost[RANDOM]:.0%}. Of the named phrases alone it keeps "
+        f"{kept[best]:.0%}, of the random ones {kept[RANDOM]:.0%}."
+    )
+    rivals = [name for name in ("gradient", "integrated") if name in measured]
+    routed = [name for name in ("couplings", "contributions") if name in measured]
+    for name in routed:
+        for rival in rivals:
+            yield compare(name, rival, measured)
+
+
+def compare(one: str, other: str, measured: dict[str, Measured]) -> str:
+    """Say which of two methods is more faithful, if the cases tell."""
+    gap = measured[one].gaps() - measured[other].gaps()  # (cases,)
+    error = gap.std() / np.sqrt(len(gap))
+    figures = f"{gap.mean():+.3f}, standard error {error:.3f}"
+    if abs(gap.mean()) <= CLEAR * error:
+        return f"{one} and {other} are not clearly apart ({figures})."
+    more = "more" if gap.mean() > 0 else "less"
+    return f"{one} is {more} faithful than {other} ({figures})."

@@ -1,0 +1,100 @@
+"""From strengths of n-grams to a ranked list of phrases that a person can read.
+
+Strong n-grams come in groups: the same words, shifted by one. So phrases are picked
+greedily, the strongest first, and an n-gram that shares a token with a phrase already
+picked is passed over. Sizes compete with each other in the combined view. Listed is
+what speaks for the label: strengths above zero, and no weaker than `LEAST` of the
+strongest.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.explain.strengths import NgramStrengths
+from textcapsules.explain.types import Phrase, TokenSpan
+
+__all__ = ["LEAST", "Picked", "cut_phrases", "pick_phrases"]
+
+LEAST = 0.5  # of the strongest phrase's strength
+
+
+class Picked(NamedTuple):
+    """Phrases of a batch as token ranges, strongest first; strength 0 where no more."""
+
+    starts: NDArray[np.int64]  # (B, E, R)
+    ends: NDArray[np.int64]  # (B, E, R)
+    strengths: NDArray[np.float32]  # (B, E, R)
+    sizes: NDArray[np.int64]  # (B, E, R)
+
+
+def pick_phrases(
+    ngrams: Sequence[NgramStrengths],
+    n_tokens: NDArray[np.int64],
+    top: int,
+    least: float = LEAST,
+) -> Picked:
+    """Pick phrases for every text and class at once.
+
+    Args:
+        ngrams: strengths (B, P, E) of n-grams, of one size or several.
+        n_tokens: (B,), the tokens of each text; n-grams must lie inside it.
+        top: phrases at most.
+        least: share of the strongest phrase's strength that the others must reach.
+    """
+    values = np.concatenate([found.values for found in ngrams], 1).swapaxes(1, 2)
+    starts, sizes = place_ngrams(ngrams)  # (M,)
+    ends = np.minimum(starts + sizes, n_tokens[:, None])[:, None]  # (B, 1, M)
+    # Of a text shorter than the n-gram, the first counts: the text as a whole.
+    inside = (starts + sizes == ends) | ((starts == 0) & (ends > 0))
+    left = np.where(inside & (values > 0), values, 0)  # (B, E, M)
+    floor = least * left.max(-1, initial=0)  # (B, E)
+    picked = []
+    for _ in range(top):
+        best = left.argmax(-1, keepdims=True)  # (B, E, 1)
+        strength = np.take_along_axis(left, best, -1)
+        strength *= strength >= floor[..., None]
+        if not strength.any():
+            break
+        start = starts[best]
+        end = np.minimum(start + sizes[best], n_tokens[:, None, None])
+        picked.append((start, end, strength, sizes[best]))
+        left = np.where((starts < end) & (ends > start), 0, left)
+    if not picked:
+        empty = np.zeros((*values.shape[:2], 0), dtype=np.int64)
+        return Picked(empty, empty, empty.astype(np.float32), empty)
+    return Picked(*(np.concatenate(parts, -1) for parts in zip(*picked, strict=True)))
+
+
+def place_ngrams(
+    ngrams: Sequence[NgramStrengths],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first token and the size of every n-gram, (M,) each."""
+    counts = [found.values.shape[1] for found in ngrams]
+    places = [
+        np.arange(count) * found.stride
+        for count, found in zip(counts, ngrams, strict=True)
+    ]
+    sizes = np.repeat([found.size for found in ngrams], counts)
+    return np.concatenate(places), sizes
+
+
+def cut_phrases(
+    text: str, tokens: Sequence[TokenSpan], picked: Picked, row: int
+) -> list[tuple[Phrase, ...]]:
+    """Return the phrases of one text of the batch, one tuple a class."""
+    columns = [part[row].tolist() for part in picked]  # E lists of R numbers, each
+    found = []
+    for starts, ends, strengths, sizes in zip(*columns, strict=True):
+        phrases = []
+        for start, end, strength, size in zip(
+            starts, ends, strengths, sizes, strict=True
+        ):
+            if strength <= 0:
+                break
+            first, last = tokens[start].start, tokens[end - 1].end
+            phrases.append(Phrase(text[first:last], first, last, strength, size))
+        found.append(tuple(phrases))
+    return found

@@ -1,0 +1,168 @@
+r"""Where capsules were sent: from the couplings of every layer to strengths of n-grams.
+
+A network without convolutional capsules has one routed layer. The connection strength
+of n-gram p for class j is then the paper's: the coupling c_ij of its primary capsules,
+averaged over the C capsules i that stand at its position (leaky softmax and amendment
+included, as they were when the parents' poses were made).
+
+With convolutional capsules an n-gram reaches the classes through the windows w that
+contain it and their capsules t. Couplings are shares passed on, so they multiply along
+a path and add up over paths. Over the C capsules of p and the K2 windows around it,
+
+    strength(p, j) = 1/(C·K2) Σ_w Σ_i∈p Σ_t c_i,wt · c_wt,j
+
+An n-gram at an end of the text lies in fewer windows, and has less to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from textcapsules.model.capsnet import (
+    BranchRouting,
+    CapsuleNetwork,
+    CapsuleOutput,
+    NgramBranch,
+)
+from textcapsules.model.routing import RoutingOptions
+
+__all__ = [
+    "Inspected",
+    "Mass",
+    "add_windows",
+    "branches_of",
+    "couplings",
+    "has_orphan",
+    "inspect",
+    "mass",
+]
+
+TINY = 1e-30  # in place of a mass of zero, to divide by
+
+
+class Inspected(NamedTuple):
+    """A forward pass with all that was routed."""
+
+    output: CapsuleOutput
+    capsules: tuple[Tensor, ...]  # (B, P, C, D), primary capsules of each branch
+
+
+class Mass(NamedTuple):
+    """What became of the coupling mass, as shares of it."""
+
+    leak: Tensor  # (B,), sent to nobody
+    orphan: Tensor  # (B,), sent to the orphan
+
+
+def branches_of(network: CapsuleNetwork) -> list[NgramBranch]:
+    """Return the n-gram networks, with their type."""
+    return list(network.branches)  # type: ignore[arg-type]
+
+
+def has_orphan(network: CapsuleNetwork) -> bool:
+    """Tell whether the classes have the orphan beside them."""
+    return branches_of(network)[0].classes.transform.shape[-3] > network.n_classes
+
+
+def inspect(network: CapsuleNetwork, ids: Tensor, mask: Tensor) -> Inspected:
+    """Run the network and keep its primary capsules and its routing."""
+    modules = [branch.primary for branch in branches_of(network)]
+    with outputs_of(modules) as capsules:
+        output = network(ids, mask, inspect=True)
+    return Inspected(output, tuple(capsules))
+
+
+@contextmanager
+def outputs_of(modules: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
+    """Collect what modules return while the context is open, in order of the calls."""
+    found: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: tuple, output: Tensor) -> None:
+        found.append(output)
+
+    hooks = [module.register_forward_hook(keep) for module in modules]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def couplings(network: CapsuleNetwork, seen: Inspected) -> list[Tensor]:
+    """Return the connection strengths (B, P, E) in every n-gram network.
+
+    They are divided by the number of networks, so that a mean is their sum.
+    """
+    n_branches = len(network.branches)
+    return [
+        branch_couplings(routing, capsules.shape[2]) / n_branches
+        for routing, capsules in zip(seen.output.branches, seen.capsules, strict=True)
+    ]
+
+
+def branch_couplings(routing: BranchRouting, n_types: int) -> Tensor:
+    """Return the connection strengths (B, P, E) in one n-gram network."""
+    to_classes = routing.classes.couplings  # (B, I, E)
+    if routing.conv is None:
+        return to_classes.unflatten(1, (-1, n_types)).mean(2)
+    to_conv = routing.conv.couplings.unflatten(2, (-1, n_types)).sum(3)  # (B, W, K, t)
+    _, W, K, n_parents = to_conv.shape
+    passed = to_conv @ to_classes.unflatten(1, (W, n_parents))  # (B, W, K, E)
+    return add_windows(passed.unbind(2)) / (n_types * K)
+
+
+def add_windows(by_place: Sequence[Tensor]) -> Tensor:
+    """Add up, for every position, what it has in all its windows.
+
+    The k-th tensor (B, W, E) holds what belongs to the k-th position of each window.
+    """
+    (B, W, E), K = by_place[0].shape, len(by_place)
+    total = by_place[0].new_zeros(B, W + K - 1, E)  # (B, P, E)
+    for place, part in enumerate(by_place):
+        total[:, place : place + W] += part
+    return total
+
+
+def mass(network: CapsuleNetwork, seen: Inspected) -> Mass:
+    """Follow the coupling mass from the primary capsules to the classes.
+
+    A primary capsule has a mass of its length (amended) or of one, in every window it
+    is in. What a convolutional capsule receives it passes on in the proportions in
+    which it is itself routed. Every n-gram network counts with the mass it has.
+    """
+    branches = zip(
+        branches_of(network), seen.output.branches, seen.capsules, strict=True
+    )
+    flows = [flow(*parts) for parts in branches]
+    given = torch.stack([before for before, _ in flows]).sum(0)  # (B,)
+    reached = torch.stack([after for _, after in flows]).sum(0)  # (B, E)
+    shares = reached / given.clamp(min=TINY).unsqueeze(1)  # an empty text has no mass
+    leak = (1 - shares.sum(1)).clamp(min=0) * (given > 0)
+    return Mass(leak, shares[:, network.n_classes :].sum(1))
+
+
+def flow(
+    branch: NgramBranch, routing: BranchRouting, capsules: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the mass there was (B,) and what of it reached each class (B, E)."""
+    own = existence(capsules, branch.classes.options).sum(2)  # (B, P)
+    to_classes = routing.classes.couplings  # (B, I, E)
+    if routing.conv is None:
+        return (own * routing.mask).sum(1), to_classes.sum(1)
+    arrived = routing.conv.couplings.sum(2)  # (B, W, t)
+    W, K = arrived.shape[1], own.shape[1] - arrived.shape[1] + 1
+    inside = routing.mask.unfold(1, K, 1).all(-1)  # (B, W)
+    given = (own.unfold(1, K, 1).sum(-1) * inside).sum(1)  # (B,)
+    weight = existence(routing.conv.poses, branch.classes.options)  # (B, W, t)
+    proportions = to_classes.unflatten(1, (W, -1)) / weight.clamp(min=TINY)[..., None]
+    return given, (arrived.unsqueeze(3) * proportions).sum((1, 2))
+
+
+def existence(capsules: Tensor, options: RoutingOptions) -> Tensor:
+    """Return what the couplings of capsules (..., D) add up to if nothing leaks."""
+    if options.amendment:
+        return torch.linalg.vector_norm(capsules, dim=-1)
+    return torch.ones_like(capsules[..., 0])

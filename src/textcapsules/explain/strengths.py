@@ -1,0 +1,161 @@
+"""One interface to every method: strengths of n-grams and of tokens, for a batch.
+
+Couplings, contributions and erasure find strengths of n-grams; a token's is then the
+sum of what its n-grams give it, each sharing its own evenly among its tokens, so that
+tokens add up to what n-grams do. Gradients find strengths of tokens; an n-gram's is
+then the sum of its tokens'.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from textcapsules.errors import ConfigError
+from textcapsules.explain.contributions import contributions
+from textcapsules.explain.erasure import erase_ngrams
+from textcapsules.explain.gradients import gradient_times_input, integrated_gradients
+from textcapsules.explain.routes import Inspected, branches_of, couplings, inspect, mass
+from textcapsules.model.capsnet import CapsuleNetwork
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "NgramStrengths",
+    "Strengths",
+    "check_method",
+    "find_strengths",
+]
+
+Method = Literal["couplings", "contributions", "gradient", "integrated", "erasure"]
+METHODS: tuple[str, ...] = get_args(Method)
+
+
+class NgramStrengths(NamedTuple):
+    """How strongly every n-gram of one size speaks for every class."""
+
+    size: int
+    stride: int
+    values: NDArray[np.float32]  # (B, P, E), the n-gram p begins at token p · stride
+
+
+class Strengths(NamedTuple):
+    """How strongly n-grams and tokens speak for every class, the orphan last."""
+
+    lengths: NDArray[np.float32]  # (B, classes and orphan)
+    ngrams: tuple[NgramStrengths, ...]  # one a size
+    tokens: NDArray[np.float32]  # (B, T, E)
+    leak: NDArray[np.float32]  # (B,)
+    orphan_share: NDArray[np.float32]  # (B,)
+
+
+def check_method(method: str) -> None:
+    """Say so if there is no such method."""
+    if method not in METHODS:
+        raise ConfigError(
+            f"method must be one of {', '.join(METHODS)}; got {method!r}."
+        )
+
+
+@torch.no_grad()
+def find_strengths(
+    network: CapsuleNetwork,
+    ids: Tensor,
+    mask: Tensor,
+    method: str,
+    classes: Sequence[int] | None = None,
+) -> Strengths:
+    """Explain a batch (B, T) of a network in evaluation mode.
+
+    Args:
+        network: the model.
+        ids: word numbers, (B, T).
+        mask: where there are words, (B, T).
+        method: one of `METHODS`.
+        classes: the columns E wanted of the strengths; all, the orphan last, if None.
+    """
+    check_method(method)
+    seen = inspect(network, ids, mask)
+    lengths = seen.output.lengths(orphan=True)
+    columns = range(lengths.shape[1]) if classes is None else classes
+    sizes = [
+        (branch.ngrams.ngram_size, branch.ngrams.stride)
+        for branch in branches_of(network)
+    ]
+    if method in ("gradient", "integrated"):
+        find = gradient_times_input if method == "gradient" else integrated_gradients
+        tokens = find(network, ids, mask, columns)  # (B, T, E)
+        values = [window_sums(tokens, size, stride) for size, stride in sizes]
+    else:
+        values = ngram_strengths(network, ids, mask, method, seen)
+        if classes is not None:
+            values = [found[..., list(classes)] for found in values]
+        tokens = sum_shares(values, sizes, mask)
+    shares = mass(network, seen)
+    return Strengths(
+        to_array(lengths),
+        tuple(
+            NgramStrengths(size, stride, to_array(found))
+            for (size, stride), found in zip(sizes, values, strict=True)
+        ),
+        to_array(tokens),
+        to_array(shares.leak),
+        to_array(shares.orphan),
+    )
+
+
+def to_array(tensor: Tensor) -> NDArray[np.float32]:
+    """Bring a tensor to the CPU as an array."""
+    return tensor.float().cpu().numpy()
+
+
+def ngram_strengths(
+    network: CapsuleNetwork, ids: Tensor, mask: Tensor, method: str, seen: Inspected
+) -> list[Tensor]:
+    """Return the strengths (B, P, E) of n-grams, one tensor a size."""
+    if method == "couplings":
+        return couplings(network, seen)
+    if method == "contributions":
+        return contributions(network, seen)
+    documents = [
+        row[inside].cpu().numpy() for row, inside in zip(ids, mask, strict=True)
+    ]
+    branches = branches_of(network)
+    found = []
+    for branch in branches:
+        size, stride = branch.ngrams.ngram_size, branch.ngrams.stride
+        falls = erase_ngrams(network, documents, size, stride)
+        found.append(pad_sequence([torch.from_numpy(fall) for fall in falls], True))
+    return [values.to(ids.device) / len(branches) for values in found]
+
+
+def window_sums(tokens: Tensor, size: int, stride: int) -> Tensor:
+    """Return the sum of every n-gram's tokens, (B, T, E) to (B, P, E)."""
+    missing = max(size - tokens.shape[1], 0)
+    return F.pad(tokens, (0, 0, 0, missing)).unfold(1, size, stride).sum(-1)
+
+
+def sum_shares(
+    values: Sequence[Tensor], sizes: Sequence[tuple[int, int]], mask: Tensor
+) -> Tensor:
+    """Share every n-gram's strength among its tokens in the text, (B, T, E)."""
+    (B, T), E = mask.shape, values[0].shape[2]
+    n_tokens = mask.sum(1, keepdim=True)  # (B, 1)
+    total = values[0].new_zeros(B, T, E)
+    for found, (size, stride) in zip(values, sizes, strict=True):
+        P = found.shape[1]
+        starts = torch.arange(P, device=mask.device) * stride
+        inside = (n_tokens - starts).clamp(0, size).unsqueeze(2)  # (B, P, 1)
+        shares = found / inside.clamp(min=1)
+        reach = (P - 1) * stride
+        tokens = found.new_zeros(B, reach + size, E)
+        for place in range(size):
+            tokens[:, place : place + reach + 1 : stride] += shares * (place < inside)
+        n_read = min(T, reach + size)
+        total[:, :n_read] += tokens[:, :n_read]
+    return total

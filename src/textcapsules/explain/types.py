@@ -1,0 +1,163 @@
+"""What an explanation is made of: plain values, ready to be drawn or written as JSON.
+
+A strength says how much a phrase or token spoke for a label. Its scale is the method's:
+shares of coupling for `couplings`, parts of the label's length for the others, where a
+negative one spoke against the label. Compare strengths within one method only.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from textcapsules.text.tokenize import Piece
+
+__all__ = [
+    "ORPHAN",
+    "CorpusExplanation",
+    "Explanation",
+    "Faithfulness",
+    "LabelExplanation",
+    "LabelPhrases",
+    "MethodCurves",
+    "Mistake",
+    "Phrase",
+    "Spoken",
+    "TokenSpan",
+]
+
+ORPHAN = "(orphan)"  # the name of the background category where one must be shown
+
+
+# A token: `original[start:end]` is where it stands, `text` its normal form.
+TokenSpan = Piece
+
+
+class Phrase(NamedTuple):
+    """A stretch of the text, `text == original[start:end]`, and its strength."""
+
+    text: str
+    start: int
+    end: int
+    strength: float
+    ngram_size: int  # tokens of the n-gram, or of the longest n-gram merged into it
+
+
+@dataclass(frozen=True, slots=True)
+class LabelExplanation:
+    """What spoke for one label, in one text."""
+
+    label: str
+    score: float  # the length of the class's capsule
+    predicted: bool
+    phrases: tuple[Phrase, ...]  # all n-gram sizes together, strongest first
+    tokens: tuple[float, ...]  # one strength a token, as `Explanation.tokens`
+    by_size: dict[int, tuple[Phrase, ...]]  # each n-gram size by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What spoke for every label, in one text."""
+
+    text: str
+    tokens: tuple[TokenSpan, ...]  # those the model read: none of an unreadable text
+    labels: tuple[LabelExplanation, ...]  # every class, in the model's order
+    orphan: LabelExplanation | None  # the background; None if the model has none
+    leak: float  # share of the coupling mass that went to nobody
+    orphan_share: float  # share of the coupling mass that went to the orphan
+    predicted: tuple[str, ...]  # strongest first
+    true: tuple[str, ...] | None  # the text's own labels, where they are known
+    method: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCurves:
+    """How one method's ranking of the tokens stood the test, means over cases.
+
+    `deleted[k]` is what is left of the label's length when the `shares[k]` strongest
+    tokens are deleted, `kept[k]` when only they are kept; both as shares of the length
+    for the whole text. The spreads are standard deviations over cases.
+    """
+
+    method: str
+    deleted: tuple[float, ...]
+    kept: tuple[float, ...]
+    comprehensiveness: float  # area over `deleted`: high if what was named mattered
+    comprehensiveness_spread: float
+    sufficiency: float  # area over `kept`: low if what was named was enough
+    sufficiency_spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Faithfulness:
+    """Whether explanations tell the truth about a model, one row a method."""
+
+    texts: int
+    cases: int  # pairs of a text and a label predicted for it
+    shares: tuple[float, ...]  # of the text's tokens: where the curves were taken
+    methods: tuple[MethodCurves, ...]  # `random` among them, as the yardstick
+    best: str  # the method with the widest gap between the two areas
+    verdict: str  # the outcome in a few sentences made from the figures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A phrase or word of a corpus: its strengths added up, and how often it spoke."""
+
+    text: str
+    strength: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPhrases:
+    """What spoke for one label throughout a corpus, strongest first."""
+
+    label: str
+    phrases: tuple[Spoken, ...]
+    words: tuple[Spoken, ...]
+
+
+class Mistake(NamedTuple):
+    """A text whose labels were missed, and how sure the model was."""
+
+    text: str
+    predicted: tuple[str, ...]
+    true: tuple[str, ...]
+    confidence: float  # how far the most wrong score lies past its threshold
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusExplanation:
+    """What spoke for every label throughout a corpus, and where the model errs."""
+
+    texts: int
+    labels: tuple[LabelPhrases, ...]  # every class, in the model's order
+    orphan: LabelPhrases | None
+    leak: float  # means over the texts that could be read
+    orphan_share: float
+    mistakes: tuple[Mistake, ...]  # most confident first; none without true labels
+    method: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return plain(self)
+
+
+def plain(value: Any) -> Any:
+    """Turn named tuples, dataclasses and tuples into dicts and lists, at any depth."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__slots__}
+    if hasattr(value, "_fields"):
+        return dict(zip(value._fields, map(plain, value), strict=True))
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return value

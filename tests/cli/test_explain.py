@@ -1,0 +1,111 @@
+"""`textcapsules explain`: what it prints, writes and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pages import Page, check_page
+from textcapsules.explain.texts import DEFAULT_METHOD
+from toy import refusal, run_cli, trained_model, write_csv
+
+TEXT = "my kitten and the cat purr"
+
+
+def explained(*args: object, stdin: bytes = b"") -> dict:
+    ran = run_cli("explain", trained_model(), *args, "--json", stdin=stdin)
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out.splitlines()[-1])
+
+
+def test_text_is_printed_with_labels_and_phrases() -> None:
+    ran = run_cli("explain", trained_model(), TEXT, "zzz")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == TEXT
+    assert lines[1].startswith("  cats 0.")
+    assert "“" in lines[1]
+    assert lines[-2:] == ["zzz", "  no label"]
+
+
+def test_json_holds_phrases_with_their_places() -> None:
+    (found,) = explained(TEXT)["explanations"]
+    assert found["predicted"] == ["cats"]
+    (cats,) = [label for label in found["labels"] if label["label"] == "cats"]
+    assert cats["phrases"]
+    for phrase in cats["phrases"]:
+        assert TEXT[phrase["start"] : phrase["end"]] == phrase["text"]
+
+
+@pytest.mark.parametrize("method", ["couplings", "gradient", "erasure"])
+def test_method_is_the_one_asked_for(method: str) -> None:
+    (found,) = explained(TEXT, "--method", method)["explanations"]
+    assert found["method"] == method
+
+
+def test_help_names_the_default_method() -> None:
+    shown = " ".join(run_cli("explain", "--help").out.replace("│", " ").split())
+    assert f"{DEFAULT_METHOD} (the default)" in shown
+    assert explained(TEXT)["explanations"][0]["method"] == DEFAULT_METHOD
+
+
+def test_page_is_written_and_named(tmp_path: Path) -> None:
+    out = tmp_path / "sub" / "page.html"
+    ran = run_cli("explain", trained_model(), TEXT, "<b>cat</b>", "--out", out)
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == f"page: {out}"
+    page = check_page(out.read_text(encoding="utf-8"))
+    assert page.inside("p", "text") == [TEXT, "<b>cat</b>"]
+
+
+def test_existing_page_is_kept_unless_told(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+    args = ("explain", trained_model(), TEXT, "--out", out)
+    assert "must not exist yet" in refusal(*args)
+    assert out.read_text() == "mine"
+    assert run_cli(*args, "--overwrite").code == 0
+    assert TEXT in Page(out.read_text()).inside("p", "text")
+    assert "must be a file to write; got a folder" in refusal(
+        "explain", trained_model(), TEXT, "--out", tmp_path, "--overwrite"
+    )
+
+
+def test_tables_texts_and_pipes_are_read(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", [["cat"], ["dog"], [""]], header=["message"])
+    found = explained(table, "--text-column", "message")["explanations"]
+    assert [each["text"] for each in found] == ["cat", "dog", ""]
+    (tmp_path / "one.txt").write_text("\ufeffcat\nand dog\n", encoding="utf-8")
+    (found,) = explained(tmp_path / "one.txt")["explanations"]
+    assert found["text"] == "cat\nand dog\n"
+    piped = explained("-", stdin="cat 🐈\r\ndog\n".encode())["explanations"]
+    assert [each["text"] for each in piped] == ["cat 🐈", "dog"]
+
+
+def test_only_the_first_texts_of_a_large_file_are_explained(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", [["cat"]] * 9, header=["text"])
+    ran = run_cli("explain", trained_model(), table, "--limit", 4)
+    assert ran.code == 0
+    assert "first 4 texts" in ran.err
+    assert ran.out.count("cats") == 4
+
+
+def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
+    model = trained_model()
+    assert "input must be texts, a file or -" in refusal("explain", model)
+    assert "limit must be at least 1" in refusal("explain", model, TEXT, "--limit", 0)
+    assert "top must be at least 1" in refusal("explain", model, TEXT, "--top", 0)
+    assert "method must be one of" in refusal("explain", model, TEXT, "--method", "x")
+    assert "must be a model folder" in refusal("explain", tmp_path, TEXT)
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9")
+    assert "must be a readable UTF-8 text" in refusal(
+        "explain", model, tmp_path / "bad.txt"
+    )
+    table = write_csv(tmp_path / "t.csv", [["cat"]], header=["message"])
+    assert "text" in refusal("explain", model, table)
+
+
+def test_long_and_odd_arguments_are_texts_not_files() -> None:
+    long = "cat " * 2000
+    assert explained(long)["explanations"][0]["text"] == long
+    assert explained("cat\tpurr?*")["explanations"][0]["predicted"] == ["cats"]

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from random_models import random_classifier
+from textcapsules.data.example import Example
+from textcapsules.errors import ConfigError
+from textcapsules.explain.displays import (
+    CASES,
+    choose_cases,
+    connections,
+    kind_of_case,
+    word_columns,
+)
+from textcapsules.explain.routes import inspect
+from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.types import ORPHAN
+from textcapsules.text.batch import make_batch
+
+TEXT = "W1 w2, w3 w4 w5"
+
+
+def test_connections_are_the_couplings_of_the_primary_capsules():
+    classifier = random_classifier(conv_capsules=False)
+    found = connections(classifier, TEXT, ngram_size=3)
+    assert found.phrases == ("W1 w2,", "w2, w3", ", w3 w4", "w3 w4 w5")
+    assert list(found.strengths) == ["red", "green", "blue", ORPHAN]
+    batch = make_batch(classifier.encode([TEXT]), np.zeros((1, 0)), [0])
+    seen = inspect(capsule_network(classifier), batch.ids, batch.mask)
+    routed = seen.output.branches[1]
+    assert routed.ngram_size == 3
+    couplings = routed.classes.couplings[0].detach().numpy()  # (4 n-grams of 3, 4)
+    for place, strengths in enumerate(found.strengths.values()):
+        means = couplings[:, place].reshape(4, 3).mean(1) / 2  # of two networks
+        np.testing.assert_allclose(strengths, means, atol=1e-6)
+    np.testing.assert_allclose(
+        list(found.scores.values())[:3], classifier.scores([TEXT])[0], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("text", ["", "unknown", "w1"])
+def test_connections_of_little_text(text):
+    found = connections(random_classifier(stride=2), text)
+    n_ngrams = int(text == "w1")
+    assert len(found.phrases) == n_ngrams
+    assert all(len(values) == n_ngrams for values in found.strengths.values())
+    assert any(found.scores.values()) == bool(n_ngrams)
+
+
+def test_a_size_the_model_lacks_is_refused():
+    with pytest.raises(ConfigError, match=r"one of the model's, \[2, 3\]; got 7"):
+        connections(random_classifier(), TEXT, ngram_size=7)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "case"),
+    [
+        ({"red": 0.9, "blue": 0.81}, "table6"),
+        ({"red": 0.9, "blue": 0.7}, None),
+        ({"red": 0.5, "blue": 0.45}, "a1"),
+        ({"red": 0.5, "blue": 0.7}, None),
+        ({"red": 0.9, "green": 0.8}, "a2"),
+        ({"red": 0.9}, None),
+        ({"green": 0.9}, None),
+        ({}, None),
+    ],
+)
+def test_cases_are_told_apart(predicted, case):
+    assert kind_of_case({"red", "blue"}, predicted) == case
+
+
+def test_cases_are_documents_with_several_labels():
+    classifier = random_classifier()
+    text = "w1 w2 w3 w4 w5 w6"
+    labels = classifier.predict([text])[0].labels
+    assert labels
+    wrong = next(name for name in classifier.labels.names if name not in labels)
+    examples = [Example(text, labels[:1]), Example(text, (labels[0], wrong))]
+    found = choose_cases(classifier, examples)
+    assert set(found) == set(CASES)
+    expected = examples[1] if len(labels) > 1 else None
+    assert found["a2"] == expected
+    assert found["table6"] is None
+
+
+def test_columns_begin_with_the_orphan():
+    examples = [Example(TEXT, ("red",))] * 3
+    columns = word_columns(random_classifier(), examples, ["blue", "red"], top=2)
+    assert [column.label for column in columns] == [ORPHAN, "blue", "red"]
+    assert len(columns[0].words) == 2
+    columns = word_columns(random_classifier(orphan=False), examples, ["red"])
+    assert [column.label for column in columns] == ["red"]
+    with pytest.raises(ConfigError, match=r"labels must be some of .*; got 'pink'"):
+        word_columns(random_classifier(), examples, ["pink"])

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from textcapsules.explain.phrases import cut_phrases, pick_phrases
+from textcapsules.explain.strengths import NgramStrengths
+from textcapsules.explain.types import TokenSpan
+
+
+def greedy(ngrams, n_tokens, row, label, top, least):
+    """Pick as the module says, one candidate after the other."""
+    found = []
+    for place, each in enumerate(ngrams):
+        for p, value in enumerate(each.values[row, :, label]):
+            start, end = p * each.stride, p * each.stride + each.size
+            if value > 0 and n_tokens and (end <= n_tokens or p == 0):
+                found.append((-float(value), place, start, min(end, n_tokens)))
+    found.sort()
+    floor = least * -found[0][0] if found else 0
+    picked = []
+    for negative, _, start, end in found:
+        apart = all(end <= s or e <= start for s, e, _ in picked)
+        if apart and -negative >= floor and len(picked) < top:
+            picked.append((start, end, -negative))
+    return picked
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("least", [0.0, 0.5])
+def test_phrases_are_picked_greedily_and_apart(stride, least):
+    random = np.random.default_rng(0)
+    n_tokens = np.array([12, 7, 2, 1, 0])
+    ngrams = [
+        NgramStrengths(
+            size,
+            stride,
+            random.normal(size=(5, (12 - size) // stride + 1, 3)).astype(np.float32),
+        )
+        for size in (1, 3, 4)
+    ]
+    picked = pick_phrases(ngrams, n_tokens, 4, least)
+    for row in range(5):
+        for label in range(3):
+            expected = greedy(ngrams, n_tokens[row], row, label, 4, least)
+            columns = (part[row, label] for part in picked[:3])
+            found = [
+                (start, end, strength)
+                for start, end, strength in zip(*columns, strict=True)
+                if strength > 0
+            ]
+            assert found == expected
+
+
+def test_shifts_of_a_phrase_are_not_listed():
+    values = np.array([0.1, 0.8, 1.0, 0.9, 0.1, 0.7, 0.2], np.float32)
+    ngrams = [NgramStrengths(3, 1, values.reshape(1, -1, 1))]
+    picked = pick_phrases(ngrams, np.array([9]), top=10, least=0.5)
+    assert picked.starts.tolist() == [[[2, 5]]]
+    assert picked.ends.tolist() == [[[5, 8]]]
+
+
+def test_nothing_is_listed_where_nothing_speaks_for_the_label():
+    values = np.array([-1.0, -0.5, 0.0], np.float32).reshape(1, 3, 1)
+    picked = pick_phrases([NgramStrengths(1, 1, values)], np.array([3]), top=3)
+    assert cut_phrases("a b c", [TokenSpan("a", 0, 1)] * 3, picked, 0) == [()]

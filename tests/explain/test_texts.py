@@ -1,0 +1,178 @@
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from random_models import ARCHITECTURES, WORDS, random_classifier
+from textcapsules.classifier import TextClassifier
+from textcapsules.errors import ConfigError
+from textcapsules.explain.strengths import METHODS
+from textcapsules.explain.texts import capsule_network, explain
+from textcapsules.explain.types import ORPHAN, Explanation
+from toy import trained_model
+
+options = pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES)
+methods = pytest.mark.parametrize("method", METHODS)
+TEXTS = [
+    "w1 w2 w3 w4 w5 w6 w7 w8 w9",
+    "",
+    "w1",
+    "nothing known here",
+    "w3 unknown w5",
+    "w1 " * 40,  # more than the model reads
+    "w2 w2",
+]
+AWKWARD = [
+    "\u2066Café\u2069 w1 e\u0301te\u0301 w2, naïve!",
+    "👩‍👩‍👧 w1 👍🏽 w2 \U0001f600w3",
+    "שלום w1 عَرَبِيّ w2",
+    "<script>w1('&amp;')</script> w2\n\n\tw3",
+    "w1 \ud800 w2",  # a lone surrogate
+]
+
+
+def all_labels(explanation: Explanation):
+    orphan = () if explanation.orphan is None else (explanation.orphan,)
+    return (*explanation.labels, *orphan)
+
+
+@options
+def test_scores_and_labels_are_the_predicted_ones(options):
+    classifier = random_classifier(**options)
+    explanations = explain(classifier, TEXTS)
+    predictions = classifier.predict(TEXTS)
+    for explanation, prediction in zip(explanations, predictions, strict=True):
+        scores = [found.score for found in explanation.labels]
+        np.testing.assert_allclose(scores, prediction.scores, atol=1e-6)
+        assert explanation.predicted == prediction.labels
+        named = {found.label for found in explanation.labels if found.predicted}
+        assert named == set(prediction.labels)
+        assert (explanation.orphan is not None) == options.get("orphan", True)
+
+
+@methods
+def test_a_text_in_a_batch_is_explained_as_alone(method):
+    classifier = random_classifier()
+    together = explain(classifier, TEXTS, method=method)
+    for text, found in zip(TEXTS, together, strict=True):
+        alone = explain(classifier, text, method=method)
+        assert alone.text == text
+        assert alone.tokens == found.tokens
+        assert alone.leak == pytest.approx(found.leak, abs=1e-6)
+        for one, other in zip(all_labels(alone), all_labels(found), strict=True):
+            assert one.tokens == pytest.approx(other.tokens, abs=1e-6)
+            assert [p[:3] for p in one.phrases] == [p[:3] for p in other.phrases]
+
+
+@methods
+@pytest.mark.parametrize("text", AWKWARD)
+def test_offsets_point_at_what_is_shown(method, text):
+    explanation = explain(random_classifier(), text, method=method)
+    assert explanation.tokens
+    for token in explanation.tokens:
+        assert token.text.startswith("w") == text[token.start].startswith("w")
+    for found in all_labels(explanation):
+        assert len(found.tokens) == len(explanation.tokens)
+        for phrase in (*found.phrases, *(p for v in found.by_size.values() for p in v)):
+            assert text[phrase.start : phrase.end] == phrase.text
+            starts = [token.start for token in explanation.tokens]
+            first = starts.index(phrase.start)
+            last = explanation.tokens[first : first + phrase.ngram_size][-1]
+            assert phrase.end == last.end
+
+
+def test_marks_and_joined_emoji_stay_whole():
+    (first, second) = explain(random_classifier(), AWKWARD[:2])
+    shown = [AWKWARD[0][token.start : token.end] for token in first.tokens]
+    assert shown == ["Café", "w1", "e\u0301te\u0301", "w2", ",", "naïve", "!"]
+    shown = [AWKWARD[1][token.start : token.end] for token in second.tokens]
+    assert shown == ["👩‍👩‍👧", "w1", "👍🏽", "w2", "😀", "w3"]
+
+
+@options
+def test_token_contributions_add_up_to_the_scores(options):
+    text = "w1 w2 w3 w4 w5 w6 w7 w8"
+    explanation = explain(random_classifier(**options), text, method="contributions")
+    padding_votes = not options.get("mask_padding", True)
+    for found in all_labels(explanation):
+        tokens = pytest.approx(sum(found.tokens), abs=1e-5)
+        assert (found.score == tokens) != padding_votes  # which no token stands for
+
+
+def test_a_text_without_known_words_has_no_tokens_and_no_phrases():
+    for text in ("", "nothing known here", "\n\t "):
+        explanation = explain(random_classifier(), text)
+        assert explanation.tokens == explanation.predicted == ()
+        assert explanation.leak == explanation.orphan_share == 0
+        assert all(found.score == 0 for found in explanation.labels)
+        assert not any(found.phrases for found in all_labels(explanation))
+
+
+def test_a_text_shorter_than_the_ngram_is_one_phrase():
+    classifier = random_classifier(architecture="capsule-a", ngram_sizes=(3,))
+    explanation = explain(classifier, " w1 w2.")
+    for found in all_labels(explanation):
+        assert [phrase.text for phrase in found.phrases] == ["w1 w2."]
+    for found in all_labels(explain(classifier, "w1 ")):
+        assert [phrase.text for phrase in found.phrases] == ["w1"]
+
+
+def test_phrases_are_ranked_bounded_and_apart():
+    text = " ".join(WORDS[:15])
+    for found in all_labels(explain(random_classifier(), text, top=2)):
+        for phrases in (found.phrases, *found.by_size.values()):
+            strengths = [phrase.strength for phrase in phrases]
+            assert strengths == sorted(strengths, reverse=True)
+            assert 1 <= len(phrases) <= 2
+            spans = sorted((phrase.start, phrase.end) for phrase in phrases)
+            assert all(a[1] <= b[0] for a, b in pairwise(spans))
+        assert set(found.by_size) == {2, 3}
+
+
+def test_values_go_into_json():
+    explanation = explain(random_classifier(), AWKWARD[1], true=["red", "blue"])
+    values = json.loads(json.dumps(explanation.to_dict()))
+    assert values["true"] == ["red", "blue"]
+    assert values["orphan"]["label"] == ORPHAN
+    assert values["tokens"][1] == {"text": "w1", "start": 6, "end": 8}
+    assert set(values["labels"][0]["by_size"]) == {"2", "3"}
+
+
+def test_true_labels_stay_with_their_texts():
+    explanations = explain(
+        random_classifier(), ["w1 w2 w3 w4", "w5"], true=[["red"], ["blue", "green"]]
+    )
+    assert [found.true for found in explanations] == [("red",), ("blue", "green")]
+
+
+def test_a_trained_model_names_the_words_of_its_topics():
+    classifier = TextClassifier.load(trained_model(), "cpu")
+    text = "the a my very some today cat purr kitten whisker was is it the a"
+    explanation = explain(classifier, text)
+    assert explanation.predicted == ("cats",)
+    (found,) = [found for found in explanation.labels if found.predicted]
+    own = range(text.index("cat"), text.index(" was"))
+    assert set(range(found.phrases[0].start, found.phrases[0].end)) & set(own)
+
+
+def test_the_network_is_left_as_it_was():
+    classifier = random_classifier(dropout=0.5)
+    capsule_network(classifier).train()
+    first, second = explain(classifier, TEXTS[:1] * 2)
+    assert first == second
+    assert capsule_network(classifier).training
+
+
+def test_what_cannot_be_explained_is_refused():
+    classifier = random_classifier()
+    with pytest.raises(ConfigError, match=r"method must be one of .*; got 'magic'"):
+        explain(classifier, "w1", method="magic")
+    with pytest.raises(ConfigError, match="top must be at least 1; got 0"):
+        explain(classifier, "w1", top=0)
+    with pytest.raises(ConfigError, match="each of 2 texts; got 1"):
+        explain(classifier, ["w1", "w2"], true=[["red"]])
+    classifier.network = torch.nn.Linear(1, 1)  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=r"a capsule network .* got Linear"):
+        explain(classifier, "w1")

@@ -1,0 +1,79 @@
+"""Classifiers with random weights, every option of the architecture among them."""
+
+from typing import Any
+
+import torch
+
+from textcapsules.classifier import Labels, TextClassifier
+from textcapsules.config import RunConfig
+from textcapsules.explain.texts import capsule_network
+from textcapsules.model.builder import build_network
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer
+
+THRESHOLD = 0.36
+WORDS = [f"w{number}" for number in range(20)]
+SMALL: dict[str, Any] = {
+    "architecture": "capsule-b",
+    "ngram_sizes": (2, 3),
+    "embedding_size": 5,
+    "filters": 6,
+    "capsule_types": 3,
+    "capsule_size": 4,
+    "conv_types": 2,
+}
+# What can differ in how capsules are routed, one thing at a time.
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "three-layers": {},
+    "two-layers": {"conv_capsules": False},
+    "capsule-a": {"architecture": "capsule-a"},
+    "no-orphan": {"orphan": False},
+    "not-leaky": {"leaky": False},
+    "not-amended": {"amendment": False},
+    "stride-2": {"stride": 2},
+    "stride-2-two-layers": {"stride": 2, "conv_capsules": False},
+    "not-shared": {"shared": False},
+    "not-shared-two-layers": {"shared": False, "conv_capsules": False},
+    "no-bias": {"transform_bias": False},
+    "no-bias-not-shared": {"transform_bias": False, "shared": False},
+    "mean-poses": {"average": "poses"},
+    "mean-poses-two-layers": {"average": "poses", "conv_capsules": False},
+    "padding-votes": {"mask_padding": False, "stride": 2, "leaky": False},
+    "unigrams": {"ngram_sizes": (1,), "conv_capsules": False},
+}
+
+
+def random_classifier(
+    words: list[str] = WORDS,
+    *,
+    labels: tuple[str, ...] = ("red", "green", "blue"),
+    task: str = "multi-label",
+    max_tokens: int = 16,
+    **model: Any,
+) -> TextClassifier:
+    """Return a small classifier in double precision, with biases that matter."""
+    run = RunConfig().replace(
+        text={"max_tokens": max_tokens, "rule": "words"}, model={**SMALL, **model}
+    )
+    tokenizer = TextTokenizer([PAD, UNK, *words], rule="words")
+    torch.manual_seed(3)
+    network = build_network(
+        run.model,
+        n_words=tokenizer.n_words,
+        n_classes=len(labels),
+        max_tokens=max_tokens,
+    )
+    assert isinstance(network, CapsuleNetwork)
+    network.double().eval()
+    for name, weight in network.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight, std=0.4)
+    with torch.no_grad():
+        network.embedding.weight[2:] *= 6
+    thresholds = (THRESHOLD,) * len(labels)
+    return TextClassifier(run, tokenizer, Labels(labels, thresholds, task), network)
+
+
+def random_network(**model: Any) -> CapsuleNetwork:
+    """Return the network of such a classifier."""
+    return capsule_network(random_classifier(**model))
