@@ -1,0 +1,184 @@
+// A CSV file in, the same file with labels out.
+
+import { predict } from "./api.js";
+import { formatCsv, parseCsv, separatorOf } from "./csv.js";
+import { decide } from "./decide.js";
+import { byId, counted, make } from "./dom.js";
+import { dress } from "./highlight.js";
+
+const PREDICTED = "predicted";
+const BOM = "\ufeff";
+
+export class Table {
+  /** @param settings - { model, threshold, limits }, shared and changed by the page */
+  constructor(settings) {
+    this.settings = settings;
+    this.scores = null; // of every row, once all are labelled
+    byId("file").addEventListener("change", (event) => this.open(event.target.files[0]));
+    byId("column").addEventListener("change", () => this.forget());
+    byId("label-rows").addEventListener("click", () => this.label());
+    byId("cancel").addEventListener("click", () => this.job?.abort());
+    byId("download").addEventListener("click", () => this.download());
+  }
+
+  say(message, { fault = false } = {}) {
+    byId("table-status").textContent = message;
+    byId("table-status").classList.toggle("fault", fault);
+  }
+
+  async open(file) {
+    byId("table-options").hidden = true;
+    this.forget();
+    if (!file) return;
+    try {
+      await this.read(file);
+    } catch (error) {
+      this.say(`${file.name}: ${error.message}.`, { fault: true });
+      return;
+    }
+    const options = this.header.map((name, place) => make("option", { value: place }, name));
+    byId("column").replaceChildren(...options);
+    byId("column").value = String(guessColumn(this.header, this.rows));
+    byId("table-options").hidden = false;
+    this.say(`${file.name}: ${counted(this.rows.length, "row", "rows")}, ${counted(this.header.length, "column", "columns")}.`);
+  }
+
+  async read(file) {
+    const text = decode(await file.arrayBuffer());
+    this.bom = text.startsWith(BOM) ? BOM : "";
+    const content = text.slice(this.bom.length);
+    this.separator = separatorOf(content);
+    const [header, ...rows] = parseCsv(content, this.separator);
+    if (!rows.length) throw new Error("there must be a row below the header; there is none");
+    const odd = rows.findIndex((row) => row.length !== header.length);
+    if (odd >= 0) {
+      throw new Error(`row ${odd + 1} must have ${counted(header.length, "cell", "cells")}, as the header has; it has ${rows[odd].length}`);
+    }
+    if (header.includes(PREDICTED)) {
+      throw new Error(`there must be no column "${PREDICTED}" yet, where labels go; rename it first`);
+    }
+    Object.assign(this, { name: file.name, header, rows });
+  }
+
+  /** Drop what was labelled: another file, column or model is asked for. */
+  forget() {
+    this.job?.abort();
+    this.scores = null;
+    byId("download").hidden = true;
+    byId("table-counts").replaceChildren();
+    this.say("");
+  }
+
+  async label() {
+    this.forget();
+    this.job = new AbortController();
+    const { signal } = this.job;
+    this.show({ running: true });
+    try {
+      this.scores = await this.labelRows(signal);
+      this.render();
+    } catch (error) {
+      if (signal.aborted) this.say("Cancelled; nothing was kept.");
+      else this.say(error.message, { fault: true });
+    }
+    this.show({ running: false });
+  }
+
+  async labelRows(signal) {
+    const column = Number(byId("column").value);
+    const { characters } = this.settings.limits;
+    const texts = this.rows.map((row) => Array.from(row[column]).slice(0, characters).join(""));
+    const scores = [];
+    for (const piece of pieces(texts, this.settings.limits)) {
+      const request = { model: this.settings.model.name, texts: piece };
+      const predictions = await predict(request, signal);
+      scores.push(...predictions.map((prediction) => prediction.scores));
+      byId("progress").value = scores.length / texts.length;
+      this.say(`${scores.length.toLocaleString("en")} of ${counted(texts.length, "row", "rows")}`);
+    }
+    return scores;
+  }
+
+  show({ running }) {
+    byId("progress").value = 0;
+    byId("progress").hidden = !running;
+    byId("cancel").hidden = !running;
+    byId("label-rows").disabled = running;
+    byId("download").hidden = running || !this.scores;
+  }
+
+  given() {
+    const { model, threshold } = this.settings;
+    return this.scores.map((scores) => decide(model, scores, threshold));
+  }
+
+  /** Count the labels as the threshold has them now. */
+  render() {
+    if (!this.scores) return;
+    const counts = new Map(this.settings.model.labels.map(({ name }) => [name, 0]));
+    let without = 0;
+    for (const labels of this.given()) {
+      without += labels.length === 0;
+      for (const name of labels) counts.set(name, counts.get(name) + 1);
+    }
+    this.say(`${counted(this.scores.length, "row", "rows")} labelled, ${without.toLocaleString("en")} of them without a label.`);
+    const places = new Map([...counts.keys()].map((name, place) => [name, place]));
+    const ranked = [...counts].filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
+    const items = ranked.map(([name, n]) => {
+      const count = make("small", {}, ` ${n.toLocaleString("en")}`);
+      return dress(make("li", {}, make("span", { class: "chip" }, name, count)), places.get(name));
+    });
+    byId("table-counts").replaceChildren(...items);
+  }
+
+  download() {
+    const names = byId("with-scores").checked ? this.settings.model.labels.map(({ name }) => name) : [];
+    const given = this.given();
+    const rows = this.rows.map((row, n) => [
+      ...row,
+      given[n].join("; "),
+      ...names.map((name) => String(this.scores[n][name])),
+    ]);
+    const header = [...this.header, PREDICTED, ...names.map((name) => `score_${name}`)];
+    const content = this.bom + formatCsv([header, ...rows], this.separator);
+    const url = URL.createObjectURL(new Blob([content], { type: "text/csv;charset=utf-8" }));
+    const link = make("a", { href: url, download: this.name.replace(/(\.\w+)?$/, "_labelled$&") });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  }
+}
+
+function decode(buffer) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(buffer);
+  } catch {
+    throw new Error("the file must be UTF-8; save it again in that encoding");
+  }
+}
+
+/** Return a column called text, or the one with the longest cells. */
+function guessColumn(header, rows) {
+  const named = header.findIndex((name) => /^(text|message|body|content)$/i.test(name.trim()));
+  if (named >= 0) return named;
+  const lengths = header.map((_, place) =>
+    rows.slice(0, 100).reduce((sum, row) => sum + row[place].length, 0),
+  );
+  return lengths.indexOf(Math.max(...lengths));
+}
+
+/** Cut texts into requests that keep within the service's limits. */
+function* pieces(texts, { texts: mostTexts, bytes: mostBytes }) {
+  let piece = [];
+  let filled = 0;
+  for (const text of texts) {
+    const size = 8 + new TextEncoder().encode(JSON.stringify(text)).length;
+    if (piece.length && (piece.length === mostTexts || filled + size > 0.9 * mostBytes)) {
+      yield piece;
+      piece = [];
+      filled = 0;
+    }
+    piece.push(text);
+    filled += size;
+  }
+  yield piece;
+}

@@ -1,0 +1,192 @@
+"""Run the service: a socket, a token, signals, and a stop that loses nothing."""
+
+import asyncio
+import ipaddress
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from textcapsules.errors import ConfigError, TextCapsulesError
+from textcapsules.serve.limits import Limits
+from textcapsules.serve.models import load_models, name_models
+
+__all__ = ["check_start", "read_token", "serve"]
+
+TOKEN = re.compile(r"[\x21-\x7e]{16,}")
+ORIGIN = re.compile(r"\*|https?://[^\s/?#]+")
+
+
+def serve(
+    places: Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token_file: Path | None = None,
+    origins: Sequence[str] = (),
+    limits: Limits | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    on_ready: Callable[[str, list[str]], None] = lambda url, names: None,
+) -> None:
+    """Serve models until SIGINT or SIGTERM, then finish what was accepted.
+
+    Args:
+        places: model folders, each as `FOLDER` or `NAME=FOLDER`.
+        host: where to listen; an address that others can reach asks for a token.
+        port: 0 takes any that is free.
+        token_file: holds the token that clients must bring.
+        origins: web pages of other origins that may call the service.
+        limits: how much is taken on.
+        device: where the models run.
+        threads: of the model on a CPU; by default all cores but one, which is left
+            to the connections.
+        on_ready: called with the address and the models' names once all is up.
+    """
+    require_extra()
+    token = None if token_file is None else read_token(token_file)
+    limits, local = limits or Limits(), is_loopback(host)
+    check_reach(host, origins, local=local, token=token)
+    folders = name_models(places)
+    with listening_socket(host, port) as listener:
+        models = load_models(folders, device)
+        from textcapsules.serve.answers import Service
+        from textcapsules.serve.app import LOOPBACK, create_app
+
+        service = Service(models, limits, threads or max(1, (os.cpu_count() or 1) - 1))
+        hosts = LOOPBACK if local else ("*",)
+        app = create_app(service, token=token, origins=origins, hosts=hosts)
+        url = url_of(listener)
+        run_server(app, listener, limits, lambda: on_ready(url, list(folders)))
+
+
+def check_start(host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Refuse now what would keep `serve` from starting after other, longer work."""
+    require_extra()
+    with listening_socket(host, port):
+        pass
+
+
+def require_extra() -> None:
+    """Say so if the libraries of the extra are missing."""
+    for name in ("fastapi", "prometheus_client", "uvicorn"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise TextCapsulesError(
+                f"{name} must be installed to serve; got none. "
+                "Run `pip install 'textcapsules[serve]'`."
+            ) from error
+
+
+def read_token(path: Path) -> str:
+    """Return the token a file holds."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "bytes that are not UTF-8"
+        raise ConfigError(
+            f"token-file must be a readable file; got {reason} for {path}."
+        ) from error
+    if not TOKEN.fullmatch(token):
+        raise ConfigError(
+            "token-file must hold one token of at least 16 ASCII characters without "
+            f"spaces; {path} holds something else. Make one with `openssl rand -hex "
+            "32`."
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_reach(
+    host: str, origins: Sequence[str], *, local: bool, token: str | None
+) -> None:
+    """Refuse to be open to others without a token, and origins that are none."""
+    if not local and token is None:
+        raise ConfigError(
+            f"host must be 127.0.0.1 where no token is asked for; got {host}. "
+            "Pass --token-file to be reached from elsewhere."
+        )
+    for origin in origins:
+        if not ORIGIN.fullmatch(origin):
+            raise ConfigError(
+                "cors must be an origin as https://example.org, without a path, or *; "
+                f"got {origin!r}."
+            )
+
+
+@contextmanager
+def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
+    """Take the address before the models are loaded, which takes a while."""
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port must be from 0 to 65535; got {port}.")
+    try:
+        # Without its protocol named, asyncio would leave a connection's small packets
+        # to wait for each other: 40 ms an answer.
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(
+            f"host must be an address of this machine; got {host!r}: {error.strerror}."
+        ) from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(place)
+            listener.listen()  # another program's bind alone would not be told
+        except OSError as error:
+            raise ConfigError(
+                f"port must be free; got {port} on {host}: {error.strerror}. Name "
+                "another with --port, or 0 for any."
+            ) from error
+        yield listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the address of the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def run_server(
+    app: Any, listener: socket.socket, limits: Limits, on_ready: Callable[[], None]
+) -> None:
+    """Answer requests until a signal comes; a second Ctrl-C waits for nobody."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_ready()
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            # Unlike uvicorn's own, it does not raise the signal again in the end.
+            self.force_exit = self.should_exit and sig == signal.SIGINT
+            self.should_exit = True
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        limit_concurrency=1024,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=int(limits.time_limit) + 5,
+    )
+    asyncio.run(Server(config).serve(sockets=[listener]))

@@ -1,0 +1,167 @@
+"""What requests and answers look like; OpenAPI is made from it."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = ["ErrorReply", "ModelList", "PredictReply", "PredictRequest", "StatusReply"]
+
+Offset = Annotated[int, Field(ge=0, description="In Unicode code points.")]
+
+
+class PredictRequest(BaseModel):
+    """Texts and what to say of them."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"texts": "You charged my card twice, and the app crashes."},
+                {"texts": ["Cannot log in.", "Where is my parcel?"], "explain": True},
+            ]
+        },
+    )
+
+    texts: Annotated[
+        list[str],
+        Field(min_length=1, description="One text, or a list of them."),
+        BeforeValidator(
+            lambda given: [given] if isinstance(given, str) else given,
+            json_schema_input_type=str | Annotated[list[str], Field(min_length=1)],
+        ),
+    ]
+    model: Annotated[
+        str | None,
+        Field(description="Its name; may be left out where one model is served."),
+    ] = None
+    multi_label: Annotated[
+        bool | None,
+        Field(
+            strict=True,
+            description="All labels past their thresholds, or the highest alone; by "
+            "default what the model was trained for.",
+        ),
+    ] = None
+    threshold: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            strict=True,
+            description="For all labels, in place of the calibrated ones.",
+        ),
+    ] = None
+    explain: Annotated[
+        bool,
+        Field(strict=True, description="Name the phrases that spoke for each label."),
+    ] = False
+    phrases: Annotated[
+        int,
+        Field(ge=1, le=50, strict=True, description="How many phrases a label."),
+    ] = 10
+
+
+class PhraseReply(BaseModel):
+    """A stretch of the text that spoke for a label."""
+
+    text: str
+    start: Offset
+    end: Offset
+    strength: float
+
+
+class LabelReply(BaseModel):
+    """What spoke for a label: phrases, strongest first, and a strength a token."""
+
+    phrases: list[PhraseReply]
+    tokens: list[float]
+
+
+class TokenReply(BaseModel):
+    """Where a token stands."""
+
+    start: Offset
+    end: Offset
+
+
+class ExplanationReply(BaseModel):
+    """What spoke for every label, and what went to none."""
+
+    method: str
+    tokens: list[TokenReply]
+    labels: dict[str, LabelReply]
+    orphan: LabelReply | None
+    orphan_share: float
+    leak: float
+
+
+class PredictionReply(BaseModel):
+    """The labels of one text, strongest first, and the score of every class."""
+
+    labels: list[str]
+    scores: dict[str, float]
+    readable: Annotated[
+        bool, Field(description="False if the text has not one word the model knows.")
+    ]
+    explanation: ExplanationReply | None = None
+
+
+class PredictReply(BaseModel):
+    """One prediction a text, in the order of the request."""
+
+    model: str
+    predictions: list[PredictionReply]
+
+
+class ClassReply(BaseModel):
+    """A label and the score from which it is given."""
+
+    name: str
+    threshold: float
+
+
+class ModelReply(BaseModel):
+    """A served model."""
+
+    name: str
+    task: Annotated[str, Field(pattern="^(single|multi)-label$")]
+    labels: list[ClassReply]
+    explains: Annotated[bool, Field(description="Whether it can be explained.")]
+    max_tokens: Annotated[
+        int, Field(description="What stands behind them in a text is not read.")
+    ]
+
+
+class LimitsReply(BaseModel):
+    """How much one request may hold."""
+
+    texts: int
+    explained: int
+    characters: int
+    bytes: int
+
+
+class ModelList(BaseModel):
+    """All models, and the limits of a request."""
+
+    models: list[ModelReply]
+    limits: LimitsReply
+
+
+class StatusReply(BaseModel):
+    """How the service is."""
+
+    status: str
+
+
+class ErrorDetail(BaseModel):
+    """A word for programs, a sentence for people."""
+
+    reason: str
+    message: str
+
+
+class ErrorReply(BaseModel):
+    """A refusal."""
+
+    error: ErrorDetail
