@@ -16,13 +16,14 @@ ROOT = Path(textcapsules.__file__).parent
 # if it only holds a docstring. A new module fails until it has its place here.
 ORDER = """
     textcapsules
-    errors files config
+    errors files config.checked config.sections config.run config
     data
     data.example data.contents data.catalogue data.canonical data.split data.read
     data.convert.tables data.convert.trees data.convert.reuters data.convert
     data.fetch data.table_forms data.table
     data.tickets.banks data.tickets.typos data.tickets.generate data.tickets data.load
-    text text.tokenize text.vocabulary text.vectors text.batch
+    text text.tokenize text.vocabulary text.vectors text.lexicon text.trees
+    text.treebank text.encode text.batch
     model model.functional model.routing.reference
     model.routing.cpu_simd model.routing.cpu_rows model.routing.cpu_layout
     model.routing.cpu_parts model.routing.cpu_passes model.routing.cpu_kernels
@@ -30,15 +31,37 @@ ORDER = """
     model.routing.gpu_parts model.routing.gpu_call model.routing.gpu_conv
     model.routing.gpu_chunks model.routing.gpu_tiles model.routing.gpu_class
     model.routing.gpu model.routing.gpu_squash
-    model.routing model.layers
-    model.capsnet model.baselines model.builder model.score
-    losses metrics calibrate classifier
-    training training.prepare training.selection training.checkpoint training.steps
-    training.loop
-    training.folder training.run
-    evaluate bulk report demo bench
-    cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.demo
-    cli.bench cli.app cli
+    model.routing.chunked model.routing model.primary_gpu model.layers
+    model.capsnet model.baselines
+    model.rivals model.rivals.output model.rivals.recurrent model.rivals.forest
+    model.rivals.tree_lstm model.rivals.lr_lstm model.rivals.kim model.rivals.char_cnn
+    model.rivals.vd_cnn model.rivals.classic model.rivals.tfidf model.rivals.fasttext
+    model.rivals.build
+    model.builder model.score
+    losses_gpu losses metrics calibrate classifier
+    training training.resolve training.prepare training.selection training.checkpoint
+    training.steps training.loop training.fit training.folder training.run
+    evaluate bulk
+    explain explain.types explain.routes explain.contributions explain.gradients
+    explain.erasure explain.strengths explain.phrases explain.texts
+    explain.faithfulness explain.corpus explain.displays explain.convergence
+    explain.palette explain.highlight explain.drawing explain.pictures explain.clouds
+    explain.render
+    report report.findings report.results report.reasons report.page demo
+    bench.measure bench.cases bench.floors bench.routing bench.train bench.predict
+    bench.scaling bench progress packed bulk_ray
+    estimator.inputs estimator.memory estimator.stored estimator.classifier estimator
+    model_card hub
+    export export.graph export.capsules export.network export.onnx
+    serve serve.limits serve.models serve.batching serve.metrics serve.replies
+    serve.schema serve.answers serve.colours serve.guard serve.app serve.run
+    reproduce reproduce.published reproduce.systems reproduce.cell reproduce.plan
+    reproduce.record reproduce.search reproduce.runs reproduce.workers
+    reproduce.statistics reproduce.board reproduce.markup reproduce.compare
+    reproduce.transfer reproduce.tables reproduce.plots reproduce.unpack
+    reproduce.quick reproduce.campaign
+    cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
+    cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
 
@@ -101,7 +124,7 @@ def f():
     }
 
 
-@pytest.mark.parametrize("package", ["", "text", "model", "training"])
+@pytest.mark.parametrize("package", ["", "text", "model", "training", "serve"])
 def test_package_lists_its_modules_in_this_order(package: str) -> None:
     source = (ROOT / package / "__init__.py").read_text(encoding="utf-8")
     listed = re.findall(r"`(\w+)`", ast.get_docstring(ast.parse(source)) or "")

@@ -11,7 +11,15 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.data.table import open_writer, stream_table
 from textcapsules.errors import DataError
 
-__all__ = ["Decision", "Summary", "label_batch", "predict_lines", "predict_table"]
+__all__ = [
+    "Decision",
+    "Summary",
+    "label_batch",
+    "predict_lines",
+    "predict_table",
+    "predicted_batches",
+    "write_batches",
+]
 
 PREDICTED = "predicted"
 FLAT_FORMS = (".csv", ".tsv")
@@ -79,6 +87,17 @@ def predict_table(
     batches = predicted_batches(
         classifier, stream_table(source, text_column=text_column), text_column, decision
     )
+    return write_batches(batches, target, decision, overwrite, on_rows)
+
+
+def write_batches(
+    batches: Iterator[tuple[pa.RecordBatch, Summary]],
+    target: Path | str | Callable[[dict[str, Any]], None],
+    decision: Decision,
+    overwrite: bool,
+    on_rows: Callable[[int], None] | None,
+) -> Summary:
+    """Write predicted batches to a file, or hand their rows to a function."""
     if callable(target):
         return pass_rows(batches, target, on_rows)
     flat = Path(str(target).removesuffix(".gz")).suffix.lower() in FLAT_FORMS

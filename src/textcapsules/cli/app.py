@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
-from textcapsules.cli import bench, data, demo, evaluate, predict, train
+from textcapsules.cli import (
+    bench,
+    data,
+    demo,
+    evaluate,
+    explain,
+    export,
+    predict,
+    report,
+    reproduce,
+    serve,
+    train,
+)
 
 __all__ = ["app"]
 
@@ -19,7 +31,12 @@ app.add_typer(data.app, name="data")
 app.command(name="train")(train.train)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="predict")(predict.predict)
+app.command(name="explain")(explain.explain)
+app.command(name="report")(report.report)
+app.command(name="serve")(serve.serve)
+app.command(name="export")(export.export)
 app.command(name="bench")(bench.bench)
+app.command(name="reproduce")(reproduce.reproduce)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,7 +1,9 @@
 """`textcapsules predict`."""
 
+import functools
 import json as jsons
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +48,12 @@ def predict(
     ] = None,
     separator: Annotated[str, typer.Option(help="Between labels in CSV.")] = "; ",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="plain, or ray for several processes or machines.")
+    ] = "plain",
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster's; by default this machine.")
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="End with one JSON object.")
     ] = False,
@@ -60,11 +68,14 @@ def predict(
       textcapsules predict runs/model --file new.csv --out labelled.csv
 
       cat lines.txt | textcapsules predict runs/model - > labelled.jsonl
+
+      textcapsules predict runs/model --file a.csv --out b.csv --engine ray
     """
-    from textcapsules.bulk import Decision, predict_lines, predict_table
+    from textcapsules.bulk import Decision, predict_lines
     from textcapsules.classifier import TextClassifier
 
     check_input(file, texts, out)
+    check_engine(engine, ray_address, file)
     check_threshold(threshold)
     if threshold is not None and multi_label is False:
         raise ConfigError(
@@ -76,7 +87,7 @@ def predict(
     values: dict[str, Any] = {"model": str(model)}
     if file is not None:
         with work_bar("texts", quiet=json) as on_rows:
-            summary = predict_table(
+            summary = table_engine(engine, ray_address, device)(
                 classifier,
                 file,
                 out or write_row,
@@ -119,6 +130,29 @@ def check_input(file: Path | None, texts: list[str] | None, out: Path | None) ->
     for place, text in enumerate(texts or (), start=1):
         if not is_utf8(text):
             raise DataError(f"text must be UTF-8; got {text!r} as text {place}.")
+
+
+def check_engine(engine: str, address: str | None, file: Path | None) -> None:
+    """Refuse an engine that is none, or that has nothing to do."""
+    if engine not in ("plain", "ray"):
+        raise ConfigError(f"engine must be plain or ray; got {engine!r}.")
+    if engine == "ray" and file is None:
+        raise ConfigError("engine must be plain for texts; got 'ray' without --file.")
+    if address is not None and engine != "ray":
+        raise ConfigError(
+            f"ray-address must go with --engine ray; got {address!r} alone."
+        )
+
+
+def table_engine(engine: str, address: str | None, device: str) -> Callable[..., Any]:
+    """Return what predicts whole files."""
+    if engine == "plain":
+        from textcapsules.bulk import predict_table
+
+        return predict_table
+    from textcapsules.bulk_ray import predict_table_ray
+
+    return functools.partial(predict_table_ray, address=address, device=device)
 
 
 def is_utf8(text: str) -> bool:

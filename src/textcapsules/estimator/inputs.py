@@ -1,0 +1,203 @@
+"""Texts and labels as callers of scikit-learn hold them, brought to one form.
+
+Texts are a list, a tuple, a numpy array, a pandas, polars or Arrow column. Labels are
+one value a text; or several, as a list, tuple or set a text, or as a 0/1 matrix with a
+column a class.
+"""
+
+import math
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from numbers import Number
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+
+__all__ = ["Target", "class_names", "read_target", "read_texts"]
+
+SEVERAL = (list, tuple, set, frozenset, np.ndarray)
+
+
+class Target(NamedTuple):
+    """What `y` says: the classes in order, and the places of each text's own."""
+
+    form: str  # "single", "sets" or "matrix"
+    classes: NDArray  # (J,)
+    places: list[tuple[int, ...]]  # one a text
+
+
+def read_texts(texts: Any, name: str = "texts") -> list[str]:
+    """Return the texts as a list, or say which of them is none."""
+    values = column(texts, name)
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:  # a chosen column
+        values = values[:, 0]
+    if getattr(values, "ndim", 1) != 1:
+        raise ValueError(
+            f"{name} must be one column of strings; got shape {values.shape}. "
+            "Choose the column that holds the texts."
+        )
+    found = list(values)
+    for row, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{name} must be strings; got {text!r:.40} at place {row}. "
+                "Fill in what is missing, as with ''."
+            )
+    return [str(text) for text in found]  # numpy's own strings become plain ones
+
+
+def column(values: Any, name: str) -> Any:
+    """Return what can be gone through in order, or say that it cannot."""
+    if values is None or isinstance(values, str | bytes | Mapping | set | Number):
+        kind = "a single string" if isinstance(values, str) else type(values).__name__
+        raise ValueError(
+            f"{name} must be a list or column, one entry a text; got {kind}. "
+            "Put it in a list."
+        )
+    if hasattr(values, "columns"):  # a data frame: going through it gives its names
+        return values.to_numpy()
+    if hasattr(values, "to_pylist"):  # Arrow's arrays give scalars of their own
+        return values.to_pylist()
+    if hasattr(values, "toarray"):  # a sparse matrix
+        return values.toarray()
+    if isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "to_numpy"):  # a column of pandas or polars
+        return np.asarray(values.to_numpy(), dtype=object)
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    if not isinstance(values, Iterable):
+        raise ValueError(
+            f"{name} must be a list or column, one entry a text; got "
+            f"{type(values).__name__}. Put it in a list."
+        )
+    return list(values)
+
+
+def read_target(y: Any, n_texts: int) -> Target:
+    """Return what `y` says of each text, one label or several told by its form."""
+    if y is None:
+        raise ValueError(
+            "y must be the labels of the texts; got None. CapsuleClassifier requires "
+            "y to be passed, but the target y is None."
+        )
+    values, names = column(y, "y"), getattr(y, "columns", None)
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Change the "
+            "shape of y to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        values = values[:, 0]
+    if len(values) != n_texts:
+        raise ValueError(
+            f"y must have an entry for each text, {n_texts}; got {len(values)}. "
+            "Found input variables with inconsistent numbers of samples."
+        )
+    if getattr(values, "ndim", 1) > 1 or is_matrix(values):
+        return matrix_target(np.asarray(values), names)
+    if any(isinstance(entry, SEVERAL) for entry in values):
+        return set_target(list(values))
+    return single_target(values)
+
+
+def is_matrix(values: Sequence[Any]) -> bool:
+    """Tell rows of zeros and ones, all of one length above 1, from lists of labels."""
+    if not all(isinstance(row, list | np.ndarray) and len(row) > 1 for row in values):
+        return False
+    return len({len(row) for row in values}) == 1 and all(
+        is_zero_or_one(cell) for row in values for cell in row
+    )
+
+
+def is_zero_or_one(cell: Any) -> bool:
+    """Tell what a 0/1 matrix may hold."""
+    return isinstance(cell, Number | np.bool_) and cell in (0, 1)
+
+
+def matrix_target(values: NDArray, names: Any) -> Target:
+    """Read a matrix with a column a class, which goes by its name or its number."""
+    if values.ndim != 2 or not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            "y must be one label a text, a list of labels a text, or a matrix of 0 and "
+            f"1 with a column a class; got an array of shape {values.shape} with other "
+            "values. Multioutput and continuous targets are not supported."
+        )
+    n_classes = values.shape[1]
+    classes = np.arange(n_classes) if names is None else np.asarray(list(names))
+    return Target(
+        "matrix", classes, [tuple(np.flatnonzero(row).tolist()) for row in values]
+    )
+
+
+def set_target(rows: list[Any]) -> Target:
+    """Read a list, tuple or set of labels a text, which may be empty."""
+    for place, row in enumerate(rows):
+        if not isinstance(row, SEVERAL):
+            raise ValueError(
+                "y must have a list of labels for each text if it has one for any; got "
+                f"{row!r:.40} at place {place}. Put it in a list."
+            )
+        check_labels(row, f" at place {place}")
+    classes, place_of = ordered_classes([label for row in rows for label in row])
+    places = [tuple(sorted({place_of[label] for label in row})) for row in rows]
+    return Target("sets", classes, places)
+
+
+def single_target(values: Any) -> Target:
+    """Read one label a text."""
+    check_labels(values, "")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
+        check_classification_targets(values)
+    classes, place_of = ordered_classes(list(values))
+    return Target("single", classes, [(place_of[label],) for label in values])
+
+
+def check_labels(labels: Iterable[Any], where: str) -> None:
+    """Refuse what is missing, or cannot be a label."""
+    for place, label in enumerate(labels):
+        # Comparing pandas.NA gives neither true nor false.
+        missing = label is None or type(label).__name__ in ("NAType", "NaTType")
+        if missing or (isinstance(label, float) and not math.isfinite(label)):
+            raise ValueError(
+                f"y must not have missing labels; got {label!r}"
+                f"{where or f' at place {place}'}. Drop such texts (no NaN or inf)."
+            )
+        if not isinstance(label, Hashable):
+            raise ValueError(
+                f"y must have labels that can be told apart; got {label!r:.40}"
+                f"{where or f' at place {place}'}. Use strings or whole numbers."
+            )
+
+
+def ordered_classes(labels: list[Any]) -> tuple[NDArray, dict[Any, int]]:
+    """Return the different labels in order, and the place of each."""
+    different = list(dict.fromkeys(labels))
+    try:
+        different.sort()
+    except TypeError:  # of several kinds: any order that is always the same
+        different.sort(key=lambda label: (type(label).__name__, repr(label)))
+    kinds = {type(label) for label in different}
+    plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
+    if plain or all(isinstance(label, np.generic) for label in different):
+        classes = np.array(different)
+    else:
+        classes = np.empty(len(different), dtype=object)
+        classes[:] = different
+    return classes, {label: place for place, label in enumerate(different)}
+
+
+def class_names(classes: NDArray) -> tuple[str, ...]:
+    """Return a name for each class, all different: its text, or else its form in code.
+
+    >>> class_names(np.array([1, 2])), class_names(np.array([1, "1"], dtype=object))
+    (('1', '2'), ('1', "'1'"))
+    """
+    names = tuple(str(label) for label in classes)
+    if len(set(names)) == len(names):
+        return names
+    return tuple(repr(label) for label in classes.tolist())

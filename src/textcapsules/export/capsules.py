@@ -1,0 +1,137 @@
+"""Squashing and routing, written on a graph as `model.functional` and `model.routing`.
+
+Capsules are (B, W, I, D): I children in each of W windows, the layer of classes having
+one window. Iterations are unrolled. Where the transform is shared no vote is formed:
+see `model.routing.reference` for the two identities.
+"""
+
+import numpy as np
+from torch import Tensor
+
+from textcapsules.export.graph import Graph
+from textcapsules.model.layers import RoutedLayer
+
+__all__ = ["length", "route", "squash"]
+
+SATURATED = 1e9  # as in model.functional
+
+
+def length(graph: Graph, poses: str) -> str:
+    """Return the norm of poses (..., D) as (..., 1), safe for huge and tiny ones."""
+    largest = graph.reduce("ReduceMax", graph.op("Abs", poses), -1)
+    above = graph.op("Greater", largest, graph.constant(0.0))
+    scale = graph.op("Where", above, largest, graph.constant(1.0))
+    norm = graph.reduce("ReduceL2", graph.op("Div", poses, scale), -1)
+    return graph.op("Mul", norm, scale)
+
+
+def squash(graph: Graph, poses: str, kind: str) -> str:
+    """Return the poses with their norm x replaced by f(x)."""
+    if kind == "none":
+        return poses
+    norm = length(graph, poses)
+    tiny = graph.constant(np.finfo(np.float32).tiny)
+    direction = graph.op("Div", poses, graph.op("Max", norm, tiny))
+    x = graph.op("Min", norm, graph.constant(SATURATED))
+    return graph.op("Mul", squashed_norm(graph, x, kind), direction)
+
+
+def squashed_norm(graph: Graph, x: str, kind: str) -> str:
+    """Return f(x) of a squash."""
+    if kind == "tanh":
+        return graph.op("Tanh", x)
+    if kind == "exp":
+        shrunk = graph.op("Exp", graph.op("Neg", x))
+        return graph.op("Sub", graph.constant(1.0), shrunk)
+    power = x if kind == "norm" else graph.op("Mul", x, x)
+    offset = graph.constant({"norm": 1.0, "sabour": 1.0, "released": 0.5}[kind])
+    return graph.op("Div", power, graph.op("Add", offset, power))
+
+
+def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
+    """Route children (B, W, I, D) to poses (B, W, J, H).
+
+    What a child's couplings are multiplied by, (B, W, I, 1), is zero for one that must
+    not vote. Logits and couplings are (B, W, J, I).
+    """
+    existence = graph.op("Transpose", weight, perm=[0, 1, 3, 2])  # (B, W, 1, I)
+    n_parents, leak = layer.transform.shape[-3], int(layer.options.leaky)
+    even = graph.constant(np.full((n_parents, 1), 1 / (n_parents + leak)))
+    couplings, logits = graph.op("Mul", existence, even), None
+    agreement = Agreement(graph, layer, children)
+    for left in reversed(range(layer.options.iterations)):
+        poses = squash(graph, agreement.gather(couplings), layer.options.squash)
+        if left:
+            agreed = agreement.agree(poses)
+            logits = agreed if logits is None else graph.op("Add", logits, agreed)
+            shares = softmax(graph, logits, existence, n_parents, leak)
+            couplings = graph.op("Mul", existence, shares)
+    return poses  # type: ignore[possibly-undefined]  # there is at least one iteration
+
+
+def softmax(graph: Graph, logits: str, like: str, n_parents: int, leak: int) -> str:
+    """Softmax over the parents, and over one more of logit zero if it may leak."""
+    if not leak:
+        return graph.op("Softmax", logits, axis=2)
+    zero = graph.op("Sub", like, like)  # (B, W, 1, I)
+    shares = graph.op("Softmax", graph.op("Concat", logits, zero, axis=2), axis=2)
+    return graph.slice(shares, 2, 0, n_parents)
+
+
+class Agreement:
+    """What children give their parents, and how far the two agree."""
+
+    def __init__(self, graph: Graph, layer: RoutedLayer, children: str) -> None:
+        self.graph, self.children = graph, children
+        self.shared = layer.transform.ndim == 3
+        self.bias = None
+        if layer.bias is not None:
+            self.bias = graph.constant(as_array(layer.bias))
+        transform = as_array(layer.transform)
+        if self.shared:
+            self.transform = graph.constant(transform[:, None])  # (J, 1, D, H)
+            self.back = graph.constant(
+                transform.swapaxes(1, 2)[:, None]
+            )  # (J, 1, H, D)
+            self.turned = graph.op("Transpose", children, perm=[0, 1, 3, 2])
+        else:
+            each = graph.constant(transform)
+            votes = self.einsum("bwid,ijdh->bwijh", children, each)
+            self.votes = graph.op("Add", votes, self.bias) if self.bias else votes
+
+    def einsum(self, equation: str, *values: str) -> str:
+        """Append an einsum."""
+        return self.graph.op("Einsum", *values, equation=equation)
+
+    def by_parent(self, poses: str, transform: str) -> str:
+        """Multiply poses (B, W, J, D) by each parent's own matrix of (J, 1, D, H)."""
+        parents_first = self.graph.op("Transpose", poses, perm=[2, 0, 1, 3])
+        moved = self.graph.op("MatMul", parents_first, transform)  # (J, B, W, H)
+        return self.graph.op("Transpose", moved, perm=[1, 2, 0, 3])
+
+    def gather(self, couplings: str) -> str:
+        """Return Σ_i c_ij û_j|i, (B, W, J, H)."""
+        if not self.shared:
+            return self.einsum("bwji,bwijh->bwjh", couplings, self.votes)
+        total = self.graph.op("MatMul", couplings, self.children)  # (B, W, J, D)
+        total = self.by_parent(total, self.transform)  # (B, W, J, H)
+        if self.bias is None:
+            return total
+        share = self.graph.reduce("ReduceSum", couplings, -1)  # (B, W, J, 1)
+        return self.graph.op("Add", total, self.graph.op("Mul", share, self.bias))
+
+    def agree(self, poses: str) -> str:
+        """Return û_j|i · v_j, (B, W, J, I)."""
+        if not self.shared:
+            return self.einsum("bwijh,bwjh->bwji", self.votes, poses)
+        pulled = self.by_parent(poses, self.back)  # (B, W, J, D)
+        agreed = self.graph.op("MatMul", pulled, self.turned)
+        if self.bias is None:
+            return agreed
+        offset = self.graph.op("Mul", poses, self.bias)  # (B, W, J, H)
+        return self.graph.op("Add", agreed, self.graph.reduce("ReduceSum", offset, -1))
+
+
+def as_array(weight: Tensor) -> np.ndarray:
+    """Return a parameter as numpy's."""
+    return weight.detach().float().cpu().numpy()

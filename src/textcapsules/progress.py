@@ -1,0 +1,63 @@
+"""How training goes, for people: a bar on a terminal, a line an epoch elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["err", "percent", "training_bar"]
+
+err = Console(stderr=True, highlight=False, emoji=False)
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage with one decimal."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+@contextmanager
+def training_bar(n_epochs: int, *, quiet: bool) -> Iterator[dict[str, Any]]:
+    """Yield `on_step` and `on_epoch` for a training run.
+
+    On a terminal they drive a bar with loss, dev score and time left; elsewhere there
+    is no `on_step`, so that a GPU is never waited for, and each epoch is one line.
+    """
+    if quiet or not err.is_terminal:
+        yield {"on_step": None, "on_epoch": None if quiet else epoch_line}
+        return
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}/" + str(n_epochs)),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]}  dev {task.fields[dev]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("train", epoch=1, loss="-", dev="-", total=None)
+
+        def on_step(step: Any) -> None:
+            done = step.epoch * step.n_steps + step.step + 1
+            bar.update(
+                task,
+                total=n_epochs * step.n_steps,
+                completed=done,
+                epoch=step.epoch + 1,
+                loss=f"{step.loss:.4f}",
+            )
+
+        def on_epoch(record: dict[str, Any]) -> None:
+            bar.update(task, dev=percent(record["dev_score"]))
+            epoch_line(record)
+
+        yield {"on_step": on_step, "on_epoch": on_epoch}
+
+
+def epoch_line(record: dict[str, Any]) -> None:
+    """Print an epoch on one line of stderr."""
+    figures = [f"loss {record['loss']:.4f}"]
+    for key in ("dev_accuracy", "dev_exact_match", "dev_micro_f1"):
+        if key in record:
+            figures.append(f"{key.replace('_', ' ')} {percent(record[key])}")
+    seconds = record["train_seconds"] + record["dev_seconds"]
+    err.print(f"epoch {record['epoch']}: {', '.join(figures)}, {seconds:.1f} s")
