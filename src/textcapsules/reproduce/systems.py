@@ -50,8 +50,7 @@ def _product(
 _FIXED: tuple[Options, ...] = ({},)
 # What the paper's text leaves open about its networks.
 _CAPSULES = _product(
-    ("model", "dropout", (0.0, 0.5)),
-    ("model", "embeddings", ("non-static", "static")),
+    ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
 )
 _RATES = ("train", "learning_rate", (1e-3, 3e-4))
 _DROPOUT = ("rival", "output_dropout", (0.5, 0.2))
