@@ -97,6 +97,50 @@ def test_spans_lie_in_the_text_and_cover_exactly_the_topics(splits):
         assert {span.topic for span in ticket.spans} == set(ticket.topics)
 
 
+def test_sentences_hold_the_spans_and_nothing_said_of_another_topic(splits):
+    for ticket in chain(*splits):
+        end = 0
+        for planted in ticket.sentences:
+            assert end <= planted.start < planted.end <= len(ticket.text)
+            sentence = ticket.text[planted.start : planted.end]
+            assert sentence == sentence.strip() and sentence
+            end = planted.end
+            inside = [
+                span
+                for span in ticket.spans
+                if span.start < planted.end and planted.start < span.end
+            ]
+            assert inside
+            for span in inside:
+                assert planted.start <= span.start and span.end <= planted.end
+                assert span.topic == planted.topic
+        held = sum(
+            planted.start <= span.start < planted.end
+            for span in ticket.spans
+            for planted in ticket.sentences
+        )
+        assert held == len(ticket.spans)
+
+
+def test_what_is_put_before_a_sentence_is_no_part_of_it(splits, bank_files):
+    background = bank_files["background.toml"]
+    leads = [
+        lead.strip()
+        for part in ("seen", "unseen")
+        for kind in ("links", "turns")
+        for lead in background[part].get(kind, [])
+        if not re.search(r"[{|#]", lead)
+    ]
+    met = joined = 0
+    for ticket in splits.multi:
+        for start, end, _ in ticket.sentences:
+            before, inside = ticket.text[:start], ticket.text[start:end]
+            assert not inside.startswith(tuple(leads))
+            met += before.rstrip().endswith(tuple(leads))
+            joined += before.endswith(", but ")
+    assert met > 50 and joined > 50
+
+
 def test_spans_hold_the_planted_phrase(splits):
     # A phrase found elsewhere is evidence enough that the offsets survive the typos.
     phrases = [

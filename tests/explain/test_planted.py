@@ -1,70 +1,47 @@
-"""Explanations against a planted truth: the sentences written for each topic.
+"""Explanations against a planted truth: what the generator writes for each topic.
 
-The tickets' own spans mark the core of a sentence that speaks for a topic. A model may
-rightly go by the rest of that sentence too ("... is wrong, so it will end up in another
-town"), for it stands in no other topic's tickets; deleting such words moves its scores
-most. So a phrase counts as planted if it lies, mostly, in a sentence of its topic.
+The tickets tell two things. Their spans mark the few words of a sentence that name its
+topic; their sentences are the whole of what was written for it. A model may rightly go
+by the rest of such a sentence ("... so it will end up in another town"), for it stands
+in no other topic's tickets, and deleting it moves its scores. So the criterion is the
+sentence: of the three strongest phrases of a label, nine in ten lie, mostly, in one
+written for it. Of the marked words alone the model need not know, yet most of what it
+names are those.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from statistics import mean
-from unittest import mock
 
 import pytest
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
-from textcapsules.data.tickets import Ticket, make_tickets
-from textcapsules.data.tickets.generate import Sentence, Writer
+from textcapsules.data.tickets import Span, Ticket, make_tickets
 from textcapsules.explain.corpus import explain_corpus
 from textcapsules.explain.texts import DEFAULT_METHOD, explain
-from textcapsules.explain.types import Explanation, LabelPhrases, Phrase
+from textcapsules.explain.types import (
+    CorpusExplanation,
+    Explanation,
+    LabelPhrases,
+    Phrase,
+)
 from textcapsules.text.tokenize import tokenize
 from textcapsules.training.run import train
 from toy import tiny_config, write_csv
 
-LEAD = "a lead"  # what stands before the topic's sentence: "Also, ", an aside
 SIZES = {"n_train": 1500, "n_dev": 1, "n_test": 1, "n_multi": 80}
 
 
-def make_marked_tickets() -> list[Ticket]:
-    """Return the multi-topic tickets with spans over whole sentences of a topic."""
-    after, typed = Sentence.after, Writer.typed
-
-    def after_marked(sentence: Sentence, lead: str) -> Sentence:
-        first, *rest = after(sentence, lead).pieces
-        return sentence._replace(pieces=(first._replace(topic=LEAD), *rest))
-
-    def type_marked(writer: Writer, sentences: list[Sentence], topics: list) -> Ticket:
-        marked = [
-            sentence._replace(
-                pieces=tuple(
-                    piece._replace(
-                        topic=None if piece.topic == LEAD else sentence.topic
-                    )
-                    for piece in sentence.pieces
-                )
-            )
-            for sentence in sentences
-        ]
-        return typed(writer, marked, topics)
-
-    with (
-        mock.patch.object(Sentence, "after", after_marked),
-        mock.patch.object(Writer, "typed", type_marked),
-    ):
-        return list(make_tickets(**SIZES).multi)
+@pytest.fixture(scope="module")
+def splits():
+    return make_tickets(**SIZES)
 
 
 @pytest.fixture(scope="module")
-def tickets() -> list[Ticket]:
-    return make_marked_tickets()
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory) -> TextClassifier:
+def classifier(splits, tmp_path_factory) -> TextClassifier:
     folder = tmp_path_factory.mktemp("tickets")
-    rows = [(ticket.text, *ticket.topics) for ticket in make_tickets(**SIZES).train]
+    rows = [(ticket.text, *ticket.topics) for ticket in splits.train]
     config = tiny_config(
         write_csv(folder / "tickets.csv", rows),
         model={
@@ -86,19 +63,23 @@ def classifier(tmp_path_factory) -> TextClassifier:
     return train(config, folder / "model")
 
 
-def is_planted(ticket: Ticket, phrase: Phrase, topic: str) -> bool:
+def is_planted(spans: Sequence[Span], phrase: Phrase, topic: str) -> bool:
     covered = sum(
         max(0, min(span.end, phrase.end) - max(span.start, phrase.start))
-        for span in ticket.spans
+        for span in spans
         if span.topic == topic
     )
     return 2 * covered >= phrase.end - phrase.start
 
 
-def share_planted(tickets: list[Ticket], explanations: list[Explanation]) -> float:
+def share_planted(
+    tickets: Sequence[Ticket],
+    explanations: Sequence[Explanation],
+    planted: Callable[[Ticket], Sequence[Span]],
+) -> float:
     """Precision at 3, over the labels that were rightly predicted."""
     hits = [
-        is_planted(ticket, phrase, found.label)
+        is_planted(planted(ticket), phrase, found.label)
         for ticket, explanation in zip(tickets, explanations, strict=True)
         for found in explanation.labels
         if found.predicted and found.label in ticket.topics
@@ -108,31 +89,39 @@ def share_planted(tickets: list[Ticket], explanations: list[Explanation]) -> flo
     return sum(hits) / len(hits)
 
 
-def test_marked_tickets_are_the_tickets_with_wider_spans(tickets):
-    plain = make_tickets(**SIZES).multi
-    assert [ticket.text for ticket in tickets] == [ticket.text for ticket in plain]
-    for ticket, marked in zip(plain, tickets, strict=True):
-        for span in ticket.spans:
-            assert any(
-                wide.start <= span.start and span.end <= wide.end
-                for wide in marked.spans
-                if wide.topic == span.topic
-            )
-
-
 @pytest.mark.parametrize("method", [DEFAULT_METHOD, "contributions"])
-def test_phrases_of_a_label_are_the_planted_ones(classifier, tickets, method):
-    texts = [ticket.text for ticket in tickets]
-    explanations = explain(classifier, texts, method=method)
-    n_labels = sum(len(explanation.predicted) for explanation in explanations)
-    assert n_labels > len(tickets)
-    assert share_planted(tickets, explanations) >= 0.9
+def test_phrases_of_a_label_are_the_planted_ones(classifier, splits, method):
+    tickets = splits.multi
+    explanations = explain(classifier, [t.text for t in tickets], method=method)
+    in_sentences = share_planted(tickets, explanations, lambda t: t.sentences)
+    in_spans = share_planted(tickets, explanations, lambda t: t.spans)
+    assert in_sentences >= 0.9  # 0.97 and 0.99 as measured
+    assert in_spans >= 0.6  # 0.72 and 0.72
 
 
-def test_words_of_the_orphan_are_those_of_any_topic(classifier):
+def test_a_phrase_of_another_topics_sentence_is_not_planted(splits):
+    ticket = splits.multi[0]
+    span = ticket.sentences[0]
+    text = ticket.text[span.start : span.end]
+    phrase = Phrase(text, span.start, span.end, strength=1.0, ngram_size=3)
+    assert is_planted(ticket.sentences, phrase, span.topic)
+    others = [topic for topic in ticket.topics if topic != span.topic]
+    assert others
+    assert not any(is_planted(ticket.sentences, phrase, topic) for topic in others)
+
+
+@pytest.fixture(scope="module")
+def examples(splits) -> list[Example]:
+    return [Example(*ticket[:2]) for ticket in splits.train[:500]]
+
+
+@pytest.fixture(scope="module")
+def found(classifier, examples) -> CorpusExplanation:
+    return explain_corpus(classifier, examples, method="couplings", top=15)
+
+
+def test_words_of_the_orphan_are_those_of_any_topic(found, examples):
     """Whatever the topic, they occur: background. A label's words are its own."""
-    examples = [Example(*ticket[:2]) for ticket in make_tickets(**SIZES).train[:500]]
-    found = explain_corpus(classifier, examples, method="couplings", top=15)
     topics_of: dict[str, set[str]] = defaultdict(set)
     for example in examples:
         for piece in tokenize(example.text, "words"):
@@ -145,3 +134,22 @@ def test_words_of_the_orphan_are_those_of_any_topic(classifier):
     orphan, n_topics = mean_topics(found.orphan), len(found.labels)
     assert orphan >= 0.9 * n_topics
     assert orphan >= 1.2 * mean(map(mean_topics, found.labels))
+
+
+def test_phrases_of_the_orphan_are_not_background(classifier, splits):
+    """The strongest couplings of all are those of the longest capsules: the topics'.
+
+    The orphan gets its share of these too. Added up over a word's many occurrences its
+    couplings are background; in one text its strongest phrases are the topic's.
+    """
+    tickets = splits.train[:200]
+    explanations = explain(classifier, [t.text for t in tickets], method="couplings")
+    hits = [
+        is_planted(ticket.sentences, phrase, ticket.topics[0])
+        for ticket, explanation in zip(tickets, explanations, strict=True)
+        if explanation.orphan is not None
+        for phrase in explanation.orphan.phrases[:3]
+    ]
+    written = sum(end - start for t in tickets for start, end, _ in t.sentences)
+    assert written < 0.6 * sum(len(ticket.text) for ticket in tickets)
+    assert mean(hits) >= 0.8  # 0.91 as measured

@@ -4,3 +4,19 @@
 `texts` (the way in), `faithfulness`, `corpus`, `displays`, `convergence`, `palette`,
 `highlight`, `drawing`, `pictures`, `clouds`, `render`.
 """
+
+import importlib
+from typing import Any
+
+# The ways in, imported when first used: the modules above import from each other.
+_HOMES = {
+    "explain": "textcapsules.explain.texts",
+    "explain_corpus": "textcapsules.explain.corpus",
+    "measure_faithfulness": "textcapsules.explain.faithfulness",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

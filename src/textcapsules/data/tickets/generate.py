@@ -31,11 +31,16 @@ class Span(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """A text, what it is about, and the planted phrases that say so."""
+    """A text, what it is about, and what is planted in it to say so.
+
+    The words marked in a template say it by themselves. The rest of its sentence is
+    written for the topic too, and stands in no other topic's tickets.
+    """
 
     text: str
     topics: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...]  # the marked words
+    sentences: tuple[Span, ...]  # whole, without what was put before them
 
 
 class Piece(NamedTuple):
@@ -51,6 +56,7 @@ class Sentence(NamedTuple):
     pieces: tuple[Piece, ...]
     role: str  # "phrase", "aside", "context", "grumble", "greeting", "closing"
     topic: str | None = None
+    lead: str = ""  # put before it, and no part of what it says: "Also, "
 
     def takes_clause(self) -> bool:
         """Return whether "..., but" may go before: once is enough in a sentence."""
@@ -63,8 +69,8 @@ class Sentence(NamedTuple):
         first = self.pieces[0]
         keep = re.match(r"I\b", first.text)
         text = first.text if keep else first.text[:1].lower() + first.text[1:]
-        pieces = (Piece(lead), first._replace(text=text), *self.pieces[1:])
-        return self._replace(pieces=pieces)
+        pieces = (first._replace(text=text), *self.pieces[1:])
+        return self._replace(pieces=pieces, lead=lead)
 
 
 def draw_tickets(part: str, dice: Dice, *, multi: bool = False) -> Iterator[Ticket]:
@@ -235,12 +241,17 @@ class Writer:
         """Type the sentences with one customer's slips, noting where evidence falls."""
         hand = draw_hand(self.dice)
         text = ""
-        spans = []
+        spans, planted = [], []
         for sentence in sentences:
             text += " " if text else ""
+            text += roughen(sentence.lead, hand, self.dice)
+            begin = len(text)
             for piece in sentence.pieces:
                 start = len(text)
                 text += roughen(piece.text, hand, self.dice)
                 if piece.topic:
                     spans.append(Span(start, len(text), piece.topic))
-        return Ticket(text, tuple(sorted(bank.name for bank in topics)), tuple(spans))
+            if sentence.topic:
+                planted.append(Span(begin, len(text), sentence.topic))
+        names = tuple(sorted(bank.name for bank in topics))
+        return Ticket(text, names, tuple(spans), tuple(planted))
