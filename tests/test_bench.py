@@ -1,5 +1,6 @@
 """The benchmarks on tiny sizes: every way is timed, and the record is whole."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from textcapsules import bench
-from textcapsules.bench import cases, measure, predict, routing, scaling, train
+from textcapsules.bench import cases, many, measure, predict, routing, scaling, train
 from textcapsules.bench.cases import Case, Layer
 from textcapsules.bench.floors import network_floor, routing_floor
 from textcapsules.bench.measure import Ceilings
@@ -102,6 +103,31 @@ def test_scaling_says_where_the_memory_ends(monkeypatch) -> None:
     monkeypatch.setattr(scaling, "make_step", full)
     rows = list(bench.bench_scaling(CPU))
     assert [row["ms"] == "out of memory" for row in rows] == [True, False] * 2
+
+
+def test_several_runs_step_together(monkeypatch) -> None:
+    """Two processes of this machine, each stepping for a moment."""
+    monkeypatch.setattr(many, "SMALL_COUNTS", (2,))
+    monkeypatch.setattr(many, "work", step_counted)
+    (row,) = bench.bench_many(CPU)
+    assert row["runs"] == 2
+    assert row["steps_per_second"] == 14.0  # the sum of what both told
+    assert row["times_one_run"] == 1.0
+
+
+def step_counted(device, precision, barrier, rates) -> None:
+    barrier.wait(timeout=60)  # both processes are there at the same time
+    rates.put(7.0)
+
+
+def test_a_rate_counts_calls_over_the_seconds(monkeypatch) -> None:
+    clock = itertools.count()  # a second passes at every look
+    monkeypatch.setattr(many, "SECONDS", 3.0)
+    monkeypatch.setattr(many.time, "perf_counter", lambda: float(next(clock)))
+    calls = []
+    rate = many.rate_of(lambda: calls.append(1), CPU)
+    assert len(calls) == 10  # two rounds of five fit before the third second
+    assert rate == pytest.approx(10 / 4)
 
 
 def test_training_and_prediction_are_timed() -> None:

@@ -49,7 +49,7 @@ ORDER = """
     explain.render
     report report.findings report.results report.reasons report.page demo
     bench.measure bench.cases bench.floors bench.routing bench.train bench.predict
-    bench.scaling bench progress packed bulk_ray
+    bench.scaling bench.many bench progress packed bulk_ray
     estimator.inputs estimator.memory estimator.stored estimator.classifier estimator
     model_card hub
     export export.graph export.capsules export.network export.onnx

@@ -12,12 +12,14 @@ from textcapsules.errors import ConfigError
 
 __all__ = ["bench"]
 
-WHAT = ("routing", "train", "predict", "scaling")
+WHAT = ("routing", "train", "predict", "scaling", "many")
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16")
 
 
 def bench(
-    what: Annotated[str, typer.Argument(help="routing, train, predict or scaling.")],
+    what: Annotated[
+        str, typer.Argument(help="routing, train, predict, scaling or many.")
+    ],
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     votes: Annotated[
         bool, typer.Option("--votes/--no-votes", help="Time the code with votes too.")
@@ -81,6 +83,8 @@ def timed_rows(
         raise ConfigError(f"case must be one of {names}; got {sorted(unknown)[0]!r}.")
     if what == "predict":
         return library.bench_predict(device)
+    if what == "many":
+        return library.bench_many(device, precision=settings["precision"])
     if what == "routing":
         return library.bench_routing(device, **settings)
     if what == "scaling":
