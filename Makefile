@@ -1,11 +1,14 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# What the demonstration needs, and what development does.
+SMALL := .venv/.installed-small
 STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint format clean
 
-demo: $(STAMP)
+demo: $(SMALL)
 	$(BIN)/textcapsules demo --out runs/demo --overwrite
 
 test: $(STAMP)
@@ -20,11 +23,17 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
 # The pins matter: without them pip fetches gigabytes of CUDA libraries with torch.
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(STAMP)
+$(SMALL): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[explain,fast,serve]'
+	touch $@
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	touch $@ $(SMALL)
 
 clean:
 	rm -rf .venv runs .pytest_cache .ruff_cache

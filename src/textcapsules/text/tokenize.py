@@ -43,6 +43,7 @@ __all__ = [
     "Rule",
     "RuleName",
     "build_rule",
+    "places_with_marks",
     "split_text",
     "tokenize",
 ]
@@ -169,10 +170,23 @@ def split_text(text: str, rule: Rule) -> list[Piece]:
     splitter.normalize(rule.normalizer.normalize)
     rule.pre_tokenizer.pre_tokenize(splitter)
     splits = splitter.get_splits(offset_referential="original", offset_type="char")
-    limits = [start for _, (start, _), _ in splits[1:]] + [len(text)]
+    places = places_with_marks(text, [place for _, place, _ in splits])
     return [
-        Piece(word, start, _end_with_marks(text, end, limit))
-        for (word, (start, end), _), limit in zip(splits, limits, strict=False)
+        Piece(word, *place)
+        for (word, _, _), place in zip(splits, places, strict=True)
+    ]
+
+
+def places_with_marks(
+    text: str, places: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the pieces' places, each with the marks that follow it up to the next."""
+    if text.isascii():
+        return places
+    limits = [start for start, _ in places[1:]] + [len(text)]
+    return [
+        (start, _end_with_marks(text, end, limit))
+        for (start, end), limit in zip(places, limits, strict=False)
     ]
 
 

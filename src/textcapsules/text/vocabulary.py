@@ -6,12 +6,12 @@ not "special tokens" sought in the raw text: a text that says "[PAD]" is not pad
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer, models, trainers
+from tokenizers import Encoding, Tokenizer, models, trainers
 
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_text
@@ -19,13 +19,15 @@ from textcapsules.text.tokenize import (
     ALPHABET,
     BLANK,
     RULES,
+    Piece,
     Rule,
     build_rule,
+    places_with_marks,
     split_text,
     valid_unicode,
 )
 
-__all__ = ["PAD", "PAD_ID", "UNK", "UNK_ID", "TextTokenizer", "Token"]
+__all__ = ["PAD", "PAD_ID", "UNK", "UNK_ID", "Located", "TextTokenizer", "Token"]
 
 PAD, PAD_ID = "[PAD]", 0
 UNK, UNK_ID = "[UNK]", 1
@@ -49,6 +51,13 @@ class Token(NamedTuple):
     start: int
     end: int
     id: int
+
+
+class Located(NamedTuple):
+    """The tokens of a text: their rows, and `(start, end)` of each in the original."""
+
+    ids: np.ndarray  # (T,) int32
+    places: list[tuple[int, int]]
 
 
 class TextTokenizer:
@@ -127,15 +136,35 @@ class TextTokenizer:
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[np.ndarray]:
         """Return the first `max_tokens` row numbers of each text, int32."""
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1; got {max_tokens}.")
-        documents = []
-        for start in range(0, len(texts), _ENCODED_TOGETHER):
-            stop = start + _ENCODED_TOGETHER
-            part = [valid_unicode(text) for text in texts[start:stop]]
-            found = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
-            documents += [np.array(each.ids[:max_tokens], np.int32) for each in found]
-        return documents
+        _check_length(max_tokens)
+        found = _encodings(self._tokenizer.encode_batch_fast, texts)
+        return [np.array(each.ids[:max_tokens], np.int32) for each, _ in found]
+
+    def locate(self, texts: Sequence[str], max_tokens: int) -> list[Located]:
+        """Return what `encode` does of each text, and where those tokens stand."""
+        _check_length(max_tokens)
+        return [
+            Located(
+                np.array(each.ids[:max_tokens], np.int32),
+                places_with_marks(text, each.offsets)[:max_tokens],
+            )
+            for each, text in _encodings(self._tokenizer.encode_batch, texts)
+        ]
+
+    def pieces(self, text: str, located: Located) -> list[Piece]:
+        """Return located tokens with their normal forms, unknown ones' too."""
+        ids, places = located.ids.tolist(), located.places
+        if UNK_ID in ids and not text.isascii():  # marks and joiners need the context
+            return split_text(text, self._rule)[: len(places)]
+        normal = self._rule.normalizer.normalize_str
+        return [
+            Piece(
+                self.words[row] if row != UNK_ID else normal(text[start:end]),
+                start,
+                end,
+            )
+            for row, (start, end) in zip(ids, places, strict=True)
+        ]
 
     def tokens(self, text: str) -> list[Token]:
         """Return every token of one text with its place in it."""
@@ -169,6 +198,20 @@ class TextTokenizer:
         if rule is None:
             raise _damaged(path, f"a rule that is none of {', '.join(RULES)}")
         return cls(words, rule=rule)
+
+
+def _check_length(max_tokens: int) -> None:
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens must be at least 1; got {max_tokens}.")
+
+
+def _encodings(
+    encode: Callable[..., list[Encoding]], texts: Sequence[str]
+) -> Iterator[tuple[Encoding, str]]:
+    """Encode texts on all cores, and yield each with the text as it was read."""
+    for start in range(0, len(texts), _ENCODED_TOGETHER):
+        part = list(map(valid_unicode, texts[start : start + _ENCODED_TOGETHER]))
+        yield from zip(encode(part, add_special_tokens=False), part, strict=True)
 
 
 def _set_rule(tokenizer: Tokenizer, rule: Rule) -> None:
