@@ -111,3 +111,15 @@ def test_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fasttext", None)
     with pytest.raises(TextCapsulesError, match=r"textcapsules\[baselines\]"):
         make()
+
+
+def test_texts_sorted_by_class_are_learnt_as_well_as_mixed_ones() -> None:
+    """The library reads in order: without a shuffle the last class is remembered."""
+    rng = np.random.default_rng(0)
+    classes = np.repeat([0, 1], 500)
+    documents = [
+        np.array([*rng.integers(5, 13, 12), 3 + place], np.int32) for place in classes
+    ]
+    system = FastText(n_classes=2, several=False, size=8, epochs=3, rate=0.5, ngrams=1)
+    system.fit(documents, np.eye(2, dtype=np.float32)[classes])
+    assert (system.scores(documents).argmax(1) == classes).mean() > 0.95

@@ -49,7 +49,8 @@ class FastText(ClassicSystem):
             several: whether a text may have several classes.
             seed: of the vectors and the order.
         """
-        self.n_classes, self.library = n_classes, fasttext_library()
+        self.n_classes, self.seed = n_classes, seed
+        self.library = fasttext_library()
         self.settings: dict[str, Any] = {
             "dim": size,
             "epoch": epochs,
@@ -70,6 +71,8 @@ class FastText(ClassicSystem):
             for words, row in zip(map(as_line, documents), targets, strict=True)
             if words
         ]
+        # It reads them in the order given, and forgets one class while it sees another.
+        np.random.default_rng(self.seed).shuffle(lines)
         with tempfile.TemporaryDirectory() as folder:  # the library reads files alone
             path = Path(folder) / "train.txt"
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
