@@ -42,8 +42,9 @@ ORDER = """
     training training.resolve training.prepare training.selection training.checkpoint
     training.steps training.loop training.fit training.folder training.run
     evaluate bulk
-    explain explain.types explain.routes explain.contributions explain.gradients
-    explain.erasure explain.strengths explain.phrases explain.texts
+    explain explain.deferred explain.types explain.routes explain.contributions
+    explain.gradients explain.erasure explain.strengths explain.phrases
+    explain.sources explain.texts
     explain.faithfulness explain.corpus explain.displays explain.convergence
     explain.palette explain.highlight explain.drawing explain.pictures explain.clouds
     explain.render
@@ -59,7 +60,8 @@ ORDER = """
     reproduce.record reproduce.search reproduce.runs reproduce.workers
     reproduce.statistics reproduce.board reproduce.markup reproduce.compare
     reproduce.transfer reproduce.tables reproduce.plots reproduce.unpack
-    reproduce.quick reproduce.campaign
+    reproduce.quick reproduce.visual reproduce.table6 reproduce.word_sums
+    reproduce.a3 reproduce.campaign
     cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
     cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)

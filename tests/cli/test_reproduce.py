@@ -48,12 +48,34 @@ def test_quick_runs_every_table(tmp_path):
     mr = [line for line in parts.splitlines() if line.endswith("| 1 |")]
     assert len(mr) == 7 + 14 + 3
     assert (tmp_path / "figure3.png").is_file()
+    assert "| published | 14 | 0 | 0 | 0 |" in (tmp_path / "A3.md").read_text()
+    assert "Table A.1" in (tmp_path / "displays" / "table6.html").read_text()
     again = run_cli(
         "reproduce", "all", "--quick", "--json", "--out", tmp_path, *EVERYTHING
     )
     told = json.loads(again.out.splitlines()[-1])
     assert (told["done"], told["already"]) == (0, result["done"])
     assert (tmp_path / "TABLES.md").read_text() == page
+
+
+def test_displays_are_written_alone_and_their_folder_told(tmp_path):
+    place = ["--out", tmp_path, "--data-dir", tmp_path / "nothing"]
+    ran = run_cli("reproduce", "table6", "--quick", *place)
+    assert ran.code == 0, ran.err
+    page = tmp_path / "displays" / "table6.html"
+    assert f"{page} holds sentences of the corpus" in ran.out
+    assert f"wrote {page}\n" in ran.out
+    assert not (tmp_path / "TABLES.md").exists()
+    assert "epoch 1" in ran.err
+    ignored = Path(__file__).parents[2] / ".gitignore"
+    assert "reproduction/displays/" in ignored.read_text().splitlines()
+
+
+def test_displays_of_somebody_else_are_kept(tmp_path):
+    (tmp_path / "A3.md").write_text("my notes")
+    line = refusal("reproduce", "a3", "--quick", "--out", tmp_path)
+    assert "A3.md must be a page of this command to be replaced" in line
+    assert (tmp_path / "A3.md").read_text() == "my notes"
 
 
 def test_plan_counts_without_running(tmp_path):
@@ -87,8 +109,9 @@ def test_runs_are_told_and_tables_can_be_written_alone(tmp_path):
     ("args", "said"),
     [
         (["table7"], "table must be one of table1, table5, .* got 'table7'"),
-        (["table6"], "table must be .* got 'table6', which shows explanations"),
-        (["a3"], "got 'a3'"),
+        (["table6"], "vectors must be a file of word vectors for capsule_b; got none"),
+        (["a3", "--only", "lstm"], "only must leave cells of a3; got lstm"),
+        (["a3", "--epochs", "0"], "epochs"),
         (["table1", "--only", "gru"], "only must be SYSTEM/CORPUS .* got 'gru'"),
         (["ablation", "--only", "lstm"], "only must leave cells of ablation; got lstm"),
         (["table1", "--plan", "--tables-only"], "plan must not go with tables_only"),

@@ -11,7 +11,6 @@ from textcapsules.explain.displays import (
     kind_of_case,
     word_columns,
 )
-from textcapsules.explain.routes import inspect
 from textcapsules.explain.texts import capsule_network
 from textcapsules.explain.types import ORPHAN
 from textcapsules.text.batch import make_batch
@@ -25,8 +24,8 @@ def test_connections_are_the_couplings_of_the_primary_capsules():
     assert found.phrases == ("W1 w2,", "w2, w3", ", w3 w4", "w3 w4 w5")
     assert list(found.strengths) == ["red", "green", "blue", ORPHAN]
     batch = make_batch(classifier.encode([TEXT]), np.zeros((1, 0)), [0])
-    seen = inspect(capsule_network(classifier), batch.ids, batch.mask)
-    routed = seen.output.branches[1]
+    output = capsule_network(classifier)(batch.ids, batch.mask, inspect=True)
+    routed = output.branches[1]
     assert routed.ngram_size == 3
     couplings = routed.classes.couplings[0].detach().numpy()  # (4 n-grams of 3, 4)
     for place, strengths in enumerate(found.strengths.values()):

@@ -3,7 +3,6 @@ import pytest
 
 from textcapsules.explain.phrases import cut_phrases, pick_phrases
 from textcapsules.explain.strengths import NgramStrengths
-from textcapsules.explain.types import TokenSpan
 
 
 def greedy(ngrams, n_tokens, row, label, top, least):
@@ -61,4 +60,14 @@ def test_shifts_of_a_phrase_are_not_listed():
 def test_nothing_is_listed_where_nothing_speaks_for_the_label():
     values = np.array([-1.0, -0.5, 0.0], np.float32).reshape(1, 3, 1)
     picked = pick_phrases([NgramStrengths(1, 1, values)], np.array([3]), top=3)
-    assert cut_phrases("a b c", [TokenSpan("a", 0, 1)] * 3, picked, 0) == [()]
+    assert cut_phrases("a b c", [(0, 1), (2, 3), (4, 5)], picked, 0, 0) == ()
+
+
+def test_phrases_are_cut_from_first_to_last_token():
+    values = np.array([[0.0, 1.0, 0.0, 0.6], [9.0, 0.0, 0.0, 0.0]], np.float32)
+    ngrams = [NgramStrengths(2, 1, values.reshape(2, 4, 1))]
+    picked = pick_phrases(ngrams, np.array([5, 5]), top=3)
+    places = [(0, 1), (2, 4), (5, 6), (6, 7), (8, 9)]
+    found = cut_phrases("a bb c! d", places, picked, 0, 0)
+    assert [phrase[:3] for phrase in found] == [("bb c", 2, 6), ("! d", 6, 9)]
+    assert [phrase[3:] for phrase in found] == [(1.0, 2), (pytest.approx(0.6), 2)]

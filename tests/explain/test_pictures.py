@@ -220,3 +220,12 @@ def test_cloud_without_its_library_says_what_to_install(monkeypatch) -> None:
         draw_cloud([Spoken("x", 1.0, 1)])
     monkeypatch.setattr(clouds, "find_spec", lambda name: None)
     assert not clouds.can_draw_clouds()
+
+
+def test_phrases_across_lines_are_named_on_one() -> None:
+    broken, whole = ["a\n  b", "b c"], ["a b", "b c"]
+    strengths = {"red": [0.2, 0.1]}
+    assert draw_histograms(strengths, broken) == draw_histograms(strengths, whole)
+    values = np.array([[0.2], [0.1]])
+    heat = [draw_heat_map(phrases, ["red"], values) for phrases in (broken, whole)]
+    assert heat[0] == heat[1]

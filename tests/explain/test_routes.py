@@ -8,7 +8,7 @@ import torch
 
 from random_models import ARCHITECTURES, random_network
 from textcapsules.explain.contributions import contributions
-from textcapsules.explain.routes import branches_of, couplings, inspect, mass
+from textcapsules.explain.routes import branches_of, couplings, mass
 from textcapsules.model.capsnet import CapsuleNetwork
 
 TOLERANCE = 1e-10  # float64
@@ -46,12 +46,12 @@ def windows_of(branch, n_grams: int) -> range:
 @options
 def test_couplings_are_those_of_all_paths(options):
     network = random_network(**options)
-    seen = inspect(network, *one_text(network))
-    found = couplings(network, seen)
-    for branch, routing, capsules, strengths in zip(
-        branches_of(network), seen.output.branches, seen.capsules, found, strict=True
+    output = network(*one_text(network), inspect=True)
+    found = couplings(output)
+    for branch, routing, strengths in zip(
+        branches_of(network), output.branches, found, strict=True
     ):
-        _, P, C, _ = capsules.shape
+        _, P, C, _ = routing.capsules.shape
         to_classes = routing.classes.couplings[0]
         expected = np.zeros((P, to_classes.shape[1]))
         for p, c, j in itertools.product(range(P), range(C), range(expected.shape[1])):
@@ -73,18 +73,18 @@ def test_couplings_are_those_of_all_paths(options):
 @options
 def test_contributions_are_those_of_all_paths(options):
     network = random_network(**options)
-    seen = inspect(network, *one_text(network))
+    output = network(*one_text(network), inspect=True)
     branches = branches_of(network)
-    poses = [routing.classes.poses[0].numpy() for routing in seen.output.branches]
+    poses = [routing.classes.poses[0].numpy() for routing in output.branches]
     mean_pose = np.mean(poses, 0)
-    for branch, routing, capsules, strengths, own in zip(
+    for branch, routing, strengths, own in zip(
         branches,
-        seen.output.branches,
-        seen.capsules,
-        contributions(network, seen),
+        output.branches,
+        contributions(network, output),
         poses,
         strict=True,
     ):
+        capsules = routing.capsules
         pointed = mean_pose if network.average == "poses" else own
         directions = pointed / np.linalg.norm(pointed, axis=1, keepdims=True)
         children = (capsules if routing.conv is None else routing.conv.poses)[0].numpy()
@@ -131,21 +131,20 @@ def test_contributions_add_up_to_the_lengths_in_a_padded_batch(options):
     network = random_network(**options)
     mask = torch.arange(12) < torch.tensor([[12], [7], [3], [1], [0]])
     ids = torch.randint(2, 20, mask.shape) * mask
-    seen = inspect(network, ids, mask)
-    total = sum(part.sum(1) for part in contributions(network, seen))
-    expected = seen.output.lengths(orphan=True)
+    output = network(ids, mask, inspect=True)
+    total = sum(part.sum(1) for part in contributions(network, output))
+    expected = output.lengths(orphan=True)
     torch.testing.assert_close(total, expected, atol=TOLERANCE, rtol=0)
 
 
 @options
 def test_mass_is_followed_along_all_paths(options):
     network = random_network(**options)
-    seen = inspect(network, *one_text(network))
+    output = network(*one_text(network), inspect=True)
     given, reached = 0.0, np.zeros(network.n_classes + options.get("orphan", True))
     amended = options.get("amendment", True)
-    for branch, routing, capsules in zip(
-        branches_of(network), seen.output.branches, seen.capsules, strict=True
-    ):
+    for branch, routing in zip(branches_of(network), output.branches, strict=True):
+        capsules = routing.capsules
         to_classes = routing.classes.couplings[0].numpy()
         lengths = (
             capsules[0].norm(dim=-1).numpy()
@@ -164,7 +163,7 @@ def test_mass_is_followed_along_all_paths(options):
                 own = routing.conv.lengths[0, w, t].item() if amended else 1.0
                 arrived = to_conv[w, :, t].sum()
                 reached += arrived * to_classes[w * n_types + t] / own
-    found = mass(network, seen)
+    found = mass(network, output)
     assert found.leak.item() == pytest.approx(1 - reached.sum() / given, abs=1e-9)
     orphan = reached[network.n_classes :].sum() / given
     assert found.orphan.item() == pytest.approx(orphan, abs=1e-9)
@@ -175,11 +174,15 @@ def test_mass_is_followed_along_all_paths(options):
 def test_an_empty_text_has_no_mass():
     network = random_network()
     nothing = torch.zeros(1, 4, dtype=torch.int64)
-    found = mass(network, inspect(network, nothing, nothing.bool()))
+    found = mass(network, network(nothing, nothing.bool(), inspect=True))
     assert (found.leak.item(), found.orphan.item()) == (0, 0)
 
 
-def test_inspecting_leaves_no_hook_behind():
-    network = random_network()
-    inspect(network, *one_text(network))
-    assert not any(module._forward_hooks for module in network.modules())
+def test_primary_capsules_are_what_the_layers_make():
+    network = random_network(capsule_dropout=0.5)
+    ids, mask = one_text(network)
+    output = network(ids, mask, inspect=True)
+    for branch, routing in zip(branches_of(network), output.branches, strict=True):
+        features, inside = branch.ngrams(network.embedding(ids), mask)
+        torch.testing.assert_close(routing.capsules, branch.primary(features))
+        assert torch.equal(routing.mask, inside)

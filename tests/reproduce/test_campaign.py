@@ -107,6 +107,14 @@ def test_a_page_of_somebody_else_is_kept(tmp_path):
 
 def test_all_is_every_table():
     tables = ["table1", "table5", "ablation", "a4", "figure3"]
-    assert check_tables(["all"]) == tables
-    assert check_tables(["a4", "all"])[0] == "a4"
-    assert check_tables(["a4", "a4"]) == ["a4"]
+    assert check_tables(["all"]) == (tables, ["table6", "a3"])
+    assert check_tables(["a4", "all"])[0][0] == "a4"
+    assert check_tables(["a4", "a3", "a4"]) == (["a4"], ["a3"])
+
+
+def test_displays_are_chosen_like_cells(tmp_path):
+    names = ["table6", "a3"]
+    assert list(campaign(tmp_path).displays(names)) == names
+    assert list(campaign(tmp_path, "capsule_b/reuters-*").displays(names)) == names
+    assert campaign(tmp_path, "capsule_b/mr").displays(names) == {}
+    assert campaign(tmp_path, "tfidf_svm").displays(names) == {}

@@ -68,6 +68,43 @@ def test_encode_agrees_with_tokens(texts, rule):
             assert token.id == UNK_ID or trained.words[token.id] == token.text
 
 
+# Accents apart from their letters, removed and joining characters, emoji in parts,
+# letters that change their number in lower case, and what ends a word or does not.
+ODD = (
+    "aB'-.,n1 \t\n\u0301\u00ad\u2060\ufeff\u200e\u200d\u1161\u11a8"
+    "é中ไשعَ👩👍🏽😀İßΣﬁ…[]<"
+)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=150, deadline=None)
+@given(
+    texts=st.lists(st.text(max_size=20) | st.text(ODD, max_size=20), max_size=4),
+    known=st.text(ODD, max_size=20),
+    max_tokens=st.integers(1, 12),
+)
+def test_located_tokens_are_those_split_one_by_one(rule, texts, known, max_tokens):
+    tokenizer = TextTokenizer.train([known], rule=rule)
+    texts = [*texts, *(text + known for text in texts), known, ""]
+    found = tokenizer.locate(texts, max_tokens)
+    for text, located in zip(texts, found, strict=True):
+        tokens = tokenizer.tokens(text)[:max_tokens]
+        assert located.ids.tolist() == [token.id for token in tokens]
+        assert located.places == [(token.start, token.end) for token in tokens]
+        assert tokenizer.pieces(text, located) == [token[:3] for token in tokens]
+    for own, ids in zip(found, tokenizer.encode(texts, max_tokens), strict=True):
+        assert own.ids.dtype == ids.dtype == np.int32
+        assert own.ids.tolist() == ids.tolist()
+
+
+def test_lone_surrogates_have_their_places(tokenizer):
+    (found,) = tokenizer.locate(["good \ud800 film"], 9)
+    assert found.places == [(0, 4), (5, 6), (7, 11)]
+    assert found.ids[1] == UNK_ID
+    pieces = tokenizer.pieces("good \ud800 film", found)
+    assert [piece.text for piece in pieces] == ["good", "\ufffd", "film"]
+
+
 def test_encode_cuts_and_types(tokenizer):
     cut, empty = tokenizer.encode(["good good good", ""], 2)
     assert cut.dtype == np.int32
@@ -93,6 +130,8 @@ def test_tokens_of_unknown_words_keep_their_text(tokenizer):
 
 
 def test_max_tokens_must_be_positive(tokenizer):
+    with pytest.raises(ValueError, match="max_tokens must be at least 1; got 0"):
+        tokenizer.locate(TEXTS, max_tokens=0)
     with pytest.raises(ValueError, match="max_tokens must be at least 1; got 0"):
         tokenizer.encode(["a"], 0)
 

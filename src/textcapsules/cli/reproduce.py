@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from textcapsules.cli.show import Json, err, print_json, print_table, say
+from textcapsules.cli.show import (
+    Json,
+    err,
+    print_json,
+    print_table,
+    say,
+    training_bar,
+)
 from textcapsules.errors import ConfigError
 
 __all__ = ["reproduce"]
@@ -17,7 +24,9 @@ __all__ = ["reproduce"]
 def reproduce(
     table: Annotated[
         list[str],
-        typer.Argument(help="table1, table5, ablation, a4, figure3, search or all."),
+        typer.Argument(
+            help="table1, table5, ablation, a4, figure3, table6, a3, search or all."
+        ),
     ],
     data_dir: Annotated[
         str | None, typer.Option(help="Folder of corpora (or TEXTCAPSULES_DATA).")
@@ -33,6 +42,9 @@ def reproduce(
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at once (2; on a GPU 8).")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="At most, of table6's and a3's models.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of records and tables (reproduction).")
@@ -54,7 +66,12 @@ def reproduce(
 ) -> None:
     """Fill the paper's tables: run what has no record yet, then write TABLES.md.
 
+    table6 (with A.1 and A.2) and a3 show explanations: they train models and write
+    displays/table6.html, which holds sentences of Reuters, and A3.md.
+
     textcapsules reproduce table1 --data-dir corpora --vectors w2v.npz
+
+    textcapsules reproduce a3 table6 --data-dir corpora --vectors w2v.npz
 
     textcapsules reproduce table5 --only 'capsule_b' --only 'cnn_*' --seeds 1
 
@@ -65,7 +82,7 @@ def reproduce(
     from textcapsules.reproduce.campaign import Campaign, check_tables
     from textcapsules.reproduce.quick import quick_place
 
-    tables = check_tables(table)
+    tables, displays = check_tables(table)
     campaign = Campaign(
         out or Path("runs/reproduction-quick" if quick else "reproduction"),
         folds=1 if quick else folds,
@@ -73,32 +90,60 @@ def reproduce(
         only=only or (),
         quick=quick,
     )
-    cells = campaign.cells(tables)
-    if not cells:
+    shown = campaign.displays(displays, epochs)
+    if not campaign.cells(tables) and not shown:
         raise ConfigError(
-            f"only must leave cells of {', '.join(tables)}; got {', '.join(only or ())}"
-            ", which leaves none."
+            f"only must leave cells of {', '.join([*tables, *displays])}; got "
+            f"{', '.join(only or ())}, which leaves none."
         )
     if plan:
-        show_plan(campaign, tables, search and not quick, json)
+        show_plan(campaign, tables, list(shown.values()), search and not quick, json)
         return
-    result: dict[str, Any] = {"out": str(campaign.folder), "tables": tables}
-    if not tables_only:
+    written: list[Path] = []
+    result: dict[str, Any] = {
+        "out": str(campaign.folder),
+        "tables": [*tables, *shown],
+    }
+    if tables_only:
+        written += campaign.write_tables()
+    else:
         with quick_place(quick, data_dir, vectors, device) as place:
-            result |= do_runs(campaign, tables, place, jobs, search and not quick, json)
-    result["written"] = [str(path) for path in campaign.write_tables()]
+            campaign.check_displays(list(shown.values()), place)
+            if tables:
+                searching = search and not quick
+                result |= do_runs(campaign, tables, place, jobs, searching, json)
+                written += campaign.write_tables()
+            for cell in shown.values():
+                written += do_display(campaign, cell, place, json)
+    result["written"] = [str(path) for path in written]
     say("wrote " + ", ".join(result["written"]))
     if json:
         print_json(result)
 
 
-def show_plan(campaign: Any, tables: list[str], search: bool, json: bool) -> None:
+def do_display(campaign: Any, cell: Any, place: Any, json: bool) -> list[Path]:
+    """Train the models of a display and write it."""
+    epochs = cell.config.train.epochs
+    with keeps_records(campaign), training_bar(epochs, quiet=json) as watch:
+        written = campaign.write_display(cell, place, **watch)
+    if cell.table == "table6":
+        say(
+            f"{written[0]} holds sentences of the corpus, which is not ours to "
+            "publish: keep it out of git (the project ignores reproduction/displays/)."
+        )
+    return written
+
+
+def show_plan(
+    campaign: Any, tables: list[str], shown: list[Any], search: bool, json: bool
+) -> None:
     """Print how many cells there are, and how many runs are still to do."""
     rows = []
     waiting = campaign.unsearched(tables) if search else []
     parts = {"search": waiting} if waiting else {}
     for table in tables:
         parts[table] = campaign.cells([table])
+    parts |= {cell.table: [cell] for cell in shown}
     everything = [cell for cells in parts.values() for cell in cells]
     for table, cells in parts.items():
         groups: dict[tuple[str, str], list[Any]] = {}

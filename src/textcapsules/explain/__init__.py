@@ -1,8 +1,8 @@
 """Which phrases spoke for each label, and whether that is true.
 
-`types`, `routes`, `contributions`, `gradients`, `erasure`, `strengths`, `phrases`,
-`texts` (the way in), `faithfulness`, `corpus`, `displays`, `convergence`, `palette`,
-`highlight`, `drawing`, `pictures`, `clouds`, `render`.
+`deferred`, `types`, `routes`, `contributions`, `gradients`, `erasure`, `strengths`,
+`phrases`, `sources`, `texts` (the way in), `faithfulness`, `corpus`, `displays`,
+`convergence`, `palette`, `highlight`, `drawing`, `pictures`, `clouds`, `render`.
 """
 
 import importlib

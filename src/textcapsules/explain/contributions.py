@@ -20,31 +20,36 @@ import torch
 from torch import Tensor, einsum
 from torch.linalg import vector_norm
 
-from textcapsules.explain.routes import Inspected, add_windows, branches_of
-from textcapsules.model.capsnet import BranchRouting, CapsuleNetwork, NgramBranch
+from textcapsules.explain.routes import add_windows, branches_of
+from textcapsules.model.capsnet import (
+    BranchRouting,
+    CapsuleNetwork,
+    CapsuleOutput,
+    NgramBranch,
+)
 from textcapsules.model.layers import ConvCapsules, RoutedLayer
 
 __all__ = ["contributions"]
 
 
-def contributions(network: CapsuleNetwork, seen: Inspected) -> list[Tensor]:
+def contributions(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor]:
     """Return what every n-gram adds to every length, (B, P, E) a network."""
-    branches, routed = branches_of(network), seen.output.branches
+    branches, routed = branches_of(network), output.branches
     poses = torch.stack([routing.classes.poses for routing in routed])  # (N, B, E, H)
     if network.average == "poses":
         poses = poses.mean(0, keepdim=True).expand_as(poses)
     directions = poses * ratio(1 / len(branches), vector_norm(poses, dim=-1))[..., None]
     return [
         branch_contributions(*parts)
-        for parts in zip(branches, routed, seen.capsules, directions, strict=True)
+        for parts in zip(branches, routed, directions, strict=True)
     ]
 
 
 def branch_contributions(
-    branch: NgramBranch, routing: BranchRouting, capsules: Tensor, directions: Tensor
+    branch: NgramBranch, routing: BranchRouting, directions: Tensor
 ) -> Tensor:
     """Return Σ g_j c_ij (û_j|i · direction_j), (B, P, E), in one n-gram network."""
-    coupled = routing.classes.couplings  # (B, I, E)
+    capsules, coupled = routing.capsules, routing.classes.couplings  # (B, I, E)
     children = capsules if routing.conv is None else routing.conv.poses
     total = sum_votes(branch.classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
     gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)

@@ -53,8 +53,8 @@ def connections(
         method: as for `explain`; `couplings` is the paper's quantity.
     """
     network = capsule_network(classifier)
-    (tokens,), documents = read_texts(classifier, [text])
-    batch = make_batch(documents, np.zeros((1, 0), np.float32), [0])
+    ((ids, places),) = read_texts(classifier, [text])
+    batch = make_batch([ids], np.zeros((1, 0), np.float32), [0])
     batch = batch.to(next(network.parameters()).device)
     was_training = network.training
     found = find_strengths(network.eval(), batch.ids, batch.mask, method)
@@ -66,14 +66,13 @@ def connections(
             f"ngram_size must be one of the model's, {sorted(by_size)}; got {size!r}."
         )
     values, stride = by_size[size].values[0], by_size[size].stride  # (P, E)
-    starts = range(0, len(tokens), stride)[: len(values)]
+    starts = range(0, len(places), stride)[: len(values)]
     phrases = tuple(
-        text[tokens[start].start : tokens[start : start + size][-1].end]
-        for start in starts
+        text[places[start][0] : places[start : start + size][-1][1]] for start in starts
     )
     columns = values[: len(phrases)].T.tolist()  # one list a category
     names = (*classifier.labels.names, ORPHAN)[: len(columns)]
-    lengths = found.lengths[0].tolist() if tokens else [0.0] * len(columns)
+    lengths = found.lengths[0].tolist() if places else [0.0] * len(columns)
     return Connections(
         text,
         phrases,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.explain.strengths import NgramStrengths
-from textcapsules.explain.types import Phrase, TokenSpan
+from textcapsules.explain.types import Phrase
 
 __all__ = ["LEAST", "Picked", "cut_phrases", "pick_phrases"]
 
@@ -82,19 +82,27 @@ def place_ngrams(
 
 
 def cut_phrases(
-    text: str, tokens: Sequence[TokenSpan], picked: Picked, row: int
-) -> list[tuple[Phrase, ...]]:
-    """Return the phrases of one text of the batch, one tuple a class."""
-    columns = [part[row].tolist() for part in picked]  # E lists of R numbers, each
+    text: str,
+    places: Sequence[tuple[int, int]],
+    picked: Picked,
+    row: int,
+    column: int,
+) -> tuple[Phrase, ...]:
+    """Cut the phrases of one class out of one text of the batch.
+
+    Args:
+        text: the whole of it.
+        places: where each of its tokens stands.
+        picked: phrases of the batch.
+        row: the text's in it.
+        column: the class's.
+    """
     found = []
-    for starts, ends, strengths, sizes in zip(*columns, strict=True):
-        phrases = []
-        for start, end, strength, size in zip(
-            starts, ends, strengths, sizes, strict=True
-        ):
-            if strength <= 0:
-                break
-            first, last = tokens[start].start, tokens[end - 1].end
-            phrases.append(Phrase(text[first:last], first, last, strength, size))
-        found.append(tuple(phrases))
-    return found
+    for start, end, strength, size in zip(
+        *(part[row, column].tolist() for part in picked), strict=True
+    ):
+        if strength <= 0:
+            break
+        first, last = places[start][0], places[end - 1][1]
+        found.append(Phrase(text[first:last], first, last, strength, size))
+    return tuple(found)

@@ -67,13 +67,18 @@ def draw_histograms(
         axes.margins(x=0.01)
     last = panels[-1]
     if named:
-        last.set_xticks(bars, [shortened(p, 24) for p in phrases or ()])
+        last.set_xticks(bars, [on_one_line(p, 24) for p in phrases or ()])
         for tick in last.get_xticklabels():
             tick.set(rotation=90, fontsize=7, parse_math=False)
     else:
         last.set_xlabel("primary capsules, in the order of the text")
     figure.supylabel("connection strength", color=LIGHT.soft, fontsize=9.5)
     return figure_bytes(figure, form)
+
+
+def on_one_line(phrase: str, longest: int) -> str:
+    """Return a phrase for an axis, without the line breaks of its text."""
+    return shortened(" ".join(phrase.split()), longest)
 
 
 def draw_heat_map(
@@ -104,7 +109,9 @@ def draw_heat_map(
         axes.add_patch(cell)
     axes.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(phrases) - 0.5, -0.5))
     axes.set_xticks(range(len(labels)), [shortened(label, 20) for label in labels])
-    axes.set_yticks(range(len(phrases)), [shortened(phrase, 32) for phrase in phrases])
+    axes.set_yticks(
+        range(len(phrases)), [on_one_line(phrase, 32) for phrase in phrases]
+    )
     axes.tick_params(length=0)
     for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         tick.set_parse_math(False)

@@ -14,12 +14,11 @@ a path and add up over paths. Over the C capsules of p and the K2 windows around
 An n-gram at an end of the text lies in fewer windows, and has less to say.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from textcapsules.model.capsnet import (
     BranchRouting,
@@ -30,24 +29,16 @@ from textcapsules.model.capsnet import (
 from textcapsules.model.routing import RoutingOptions
 
 __all__ = [
-    "Inspected",
     "Mass",
     "add_windows",
     "branches_of",
     "couplings",
+    "existence",
     "has_orphan",
-    "inspect",
     "mass",
 ]
 
 TINY = 1e-30  # in place of a mass of zero, to divide by
-
-
-class Inspected(NamedTuple):
-    """A forward pass with all that was routed."""
-
-    output: CapsuleOutput
-    capsules: tuple[Tensor, ...]  # (B, P, C, D), primary capsules of each branch
 
 
 class Mass(NamedTuple):
@@ -67,44 +58,18 @@ def has_orphan(network: CapsuleNetwork) -> bool:
     return branches_of(network)[0].classes.transform.shape[-3] > network.n_classes
 
 
-def inspect(network: CapsuleNetwork, ids: Tensor, mask: Tensor) -> Inspected:
-    """Run the network and keep its primary capsules and its routing."""
-    modules = [branch.primary for branch in branches_of(network)]
-    with outputs_of(modules) as capsules:
-        output = network(ids, mask, inspect=True)
-    return Inspected(output, tuple(capsules))
-
-
-@contextmanager
-def outputs_of(modules: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect what modules return while the context is open, in order of the calls."""
-    found: list[Tensor] = []
-
-    def keep(_module: nn.Module, _inputs: tuple, output: Tensor) -> None:
-        found.append(output)
-
-    hooks = [module.register_forward_hook(keep) for module in modules]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def couplings(network: CapsuleNetwork, seen: Inspected) -> list[Tensor]:
-    """Return the connection strengths (B, P, E) in every n-gram network.
+def couplings(output: CapsuleOutput) -> list[Tensor]:
+    """Return the connection strengths (B, P, E) in every inspected n-gram network.
 
     They are divided by the number of networks, so that a mean is their sum.
     """
-    n_branches = len(network.branches)
-    return [
-        branch_couplings(routing, capsules.shape[2]) / n_branches
-        for routing, capsules in zip(seen.output.branches, seen.capsules, strict=True)
-    ]
+    n_branches = len(output.branches)
+    return [branch_couplings(routing) / n_branches for routing in output.branches]
 
 
-def branch_couplings(routing: BranchRouting, n_types: int) -> Tensor:
+def branch_couplings(routing: BranchRouting) -> Tensor:
     """Return the connection strengths (B, P, E) in one n-gram network."""
+    n_types = routing.capsules.shape[2]  # C
     to_classes = routing.classes.couplings  # (B, I, E)
     if routing.conv is None:
         return to_classes.unflatten(1, (-1, n_types)).mean(2)
@@ -126,16 +91,14 @@ def add_windows(by_place: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def mass(network: CapsuleNetwork, seen: Inspected) -> Mass:
+def mass(network: CapsuleNetwork, output: CapsuleOutput) -> Mass:
     """Follow the coupling mass from the primary capsules to the classes.
 
     A primary capsule has a mass of its length (amended) or of one, in every window it
     is in. What a convolutional capsule receives it passes on in the proportions in
     which it is itself routed. Every n-gram network counts with the mass it has.
     """
-    branches = zip(
-        branches_of(network), seen.output.branches, seen.capsules, strict=True
-    )
+    branches = zip(branches_of(network), output.branches, strict=True)
     flows = [flow(*parts) for parts in branches]
     given = torch.stack([before for before, _ in flows]).sum(0)  # (B,)
     reached = torch.stack([after for _, after in flows]).sum(0)  # (B, E)
@@ -144,11 +107,9 @@ def mass(network: CapsuleNetwork, seen: Inspected) -> Mass:
     return Mass(leak, shares[:, network.n_classes :].sum(1))
 
 
-def flow(
-    branch: NgramBranch, routing: BranchRouting, capsules: Tensor
-) -> tuple[Tensor, Tensor]:
+def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
     """Return the mass there was (B,) and what of it reached each class (B, E)."""
-    own = existence(capsules, branch.classes.options).sum(2)  # (B, P)
+    own = existence(routing.capsules, branch.classes.options).sum(2)  # (B, P)
     to_classes = routing.classes.couplings  # (B, I, E)
     if routing.conv is None:
         return (own * routing.mask).sum(1), to_classes.sum(1)

@@ -20,8 +20,8 @@ from textcapsules.errors import ConfigError
 from textcapsules.explain.contributions import contributions
 from textcapsules.explain.erasure import erase_ngrams
 from textcapsules.explain.gradients import gradient_times_input, integrated_gradients
-from textcapsules.explain.routes import Inspected, branches_of, couplings, inspect, mass
-from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.explain.routes import branches_of, couplings, mass
+from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
 
 __all__ = [
     "METHODS",
@@ -80,8 +80,8 @@ def find_strengths(
         classes: the columns E wanted of the strengths; all, the orphan last, if None.
     """
     check_method(method)
-    seen = inspect(network, ids, mask)
-    lengths = seen.output.lengths(orphan=True)
+    output = network(ids, mask, inspect=True)
+    lengths = output.lengths(orphan=True)
     columns = range(lengths.shape[1]) if classes is None else classes
     sizes = [
         (branch.ngrams.ngram_size, branch.ngrams.stride)
@@ -92,11 +92,11 @@ def find_strengths(
         tokens = find(network, ids, mask, columns)  # (B, T, E)
         values = [window_sums(tokens, size, stride) for size, stride in sizes]
     else:
-        values = ngram_strengths(network, ids, mask, method, seen)
+        values = ngram_strengths(network, ids, mask, method, output)
         if classes is not None:
             values = [found[..., list(classes)] for found in values]
         tokens = sum_shares(values, sizes, mask)
-    shares = mass(network, seen)
+    shares = mass(network, output)
     return Strengths(
         to_array(lengths),
         tuple(
@@ -115,13 +115,17 @@ def to_array(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def ngram_strengths(
-    network: CapsuleNetwork, ids: Tensor, mask: Tensor, method: str, seen: Inspected
+    network: CapsuleNetwork,
+    ids: Tensor,
+    mask: Tensor,
+    method: str,
+    output: CapsuleOutput,
 ) -> list[Tensor]:
     """Return the strengths (B, P, E) of n-grams, one tensor a size."""
     if method == "couplings":
-        return couplings(network, seen)
+        return couplings(output)
     if method == "contributions":
-        return contributions(network, seen)
+        return contributions(network, output)
     documents = [
         row[inside].cpu().numpy() for row, inside in zip(ids, mask, strict=True)
     ]

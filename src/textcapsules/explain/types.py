@@ -8,6 +8,7 @@ negative one spoke against the label. Compare strengths within one method only.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from textcapsules.explain.deferred import Deferred
 from textcapsules.text.tokenize import Piece
 
 __all__ = [
@@ -42,7 +43,7 @@ class Phrase(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelExplanation:
+class LabelExplanation(Deferred):
     """What spoke for one label, in one text."""
 
     label: str
@@ -54,7 +55,7 @@ class LabelExplanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Deferred):
     """What spoke for every label, in one text."""
 
     text: str
@@ -152,6 +153,8 @@ class CorpusExplanation:
 
 def plain(value: Any) -> Any:
     """Turn named tuples, dataclasses and tuples into dicts and lists, at any depth."""
+    if type(value) is float:  # most of an explanation: every label's every token
+        return value
     if hasattr(value, "__dataclass_fields__"):
         return {name: plain(getattr(value, name)) for name in value.__slots__}
     if hasattr(value, "_fields"):

@@ -31,6 +31,7 @@ class BranchRouting(NamedTuple):
 
     ngram_size: int
     mask: Tensor  # (B, P), which n-grams lie inside the text
+    capsules: Tensor  # (B, P, C, D), the primary ones
     conv: Routed | None  # (B, W, ...), windows to convolutional capsules, if any
     classes: Routed  # (B, ...), capsules to classes and orphan
 
@@ -74,14 +75,15 @@ class NgramBranch(nn.Module):
         """(B, T, V) and (B, T) to what was routed to the classes."""
         vectors, mask = lengthen(vectors, mask, self.min_tokens)
         capsules, inside = ngram_capsules(self.ngrams, self.primary, vectors, mask)
-        capsules, positions, routed = self.dropout(capsules), inside, None
+        primary = children = self.dropout(capsules)
+        positions, routed = inside, None
         if self.conv is not None:
-            capsules, positions, routed = self.conv(
-                capsules, inside, couplings=couplings
+            children, positions, routed = self.conv(
+                primary, inside, couplings=couplings
             )
-            capsules = self.dropout(capsules)
-        classes = self.classes(capsules, positions, couplings=couplings)
-        return BranchRouting(self.ngrams.ngram_size, inside, routed, classes)
+            children = self.dropout(children)
+        classes = self.classes(children, positions, couplings=couplings)
+        return BranchRouting(self.ngrams.ngram_size, inside, primary, routed, classes)
 
 
 class CapsuleNetwork(nn.Module):

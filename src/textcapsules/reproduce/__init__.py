@@ -2,5 +2,5 @@
 
 `published`, `systems`, `cell`, `plan`, `record`, `search`, `runs`, `workers`,
 `statistics`, `board`, `markup`, `compare`, `transfer`, `tables`, `plots`, `unpack`,
-`quick`, `campaign`.
+`quick`, `visual`, `table6`, `word_sums`, `a3`, `campaign`.
 """

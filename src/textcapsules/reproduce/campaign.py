@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from textcapsules.data.split import N_FOLDS
 from textcapsules.errors import ConfigError, CorpusError, WriteError
 from textcapsules.files import write_text
+from textcapsules.reproduce.a3 import check_a3, write_a3
 from textcapsules.reproduce.board import Board
 from textcapsules.reproduce.cell import Cell, select
 from textcapsules.reproduce.plan import TABLES, Plan, search_corpus
@@ -15,7 +16,14 @@ from textcapsules.reproduce.quick import QUICK
 from textcapsules.reproduce.record import Records, line
 from textcapsules.reproduce.search import choose, read_choices
 from textcapsules.reproduce.systems import SYSTEMS
+from textcapsules.reproduce.table6 import check_table6, write_table6
 from textcapsules.reproduce.tables import MARK, render_tables
+from textcapsules.reproduce.visual import (
+    DISPLAYS,
+    display_cell,
+    train_display,
+    without_amendment,
+)
 from textcapsules.reproduce.workers import Outcome, run_here, run_many
 
 __all__ = ["Campaign", "Result", "check_tables"]
@@ -24,8 +32,6 @@ PAGE, FAILURES = "TABLES.md", "failures.jsonl"
 ALL = ("table1", "table5", "ablation", "a4", "figure3")
 # Seeds that the tables look for, however many this command asks for.
 MOST_SEEDS = 10
-# Displays of explanations, not of scores.
-LATER = ("table6", "a3")
 
 
 class Result(NamedTuple):
@@ -37,22 +43,21 @@ class Result(NamedTuple):
     failed: list[Outcome]
 
 
-def check_tables(names: Sequence[str]) -> list[str]:
-    """Return the tables asked for, `all` spelled out."""
+def check_tables(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the tables and the displays asked for, `all` spelled out."""
     wanted: list[str] = []
     for name in names:
-        if name in LATER:
+        if name != "all" and name not in (*TABLES, *DISPLAYS):
             raise ConfigError(
-                f"table must be one that runs can fill, {', '.join(TABLES)} or all; "
-                f"got {name!r}, which shows explanations and is not available here."
-            )
-        if name != "all" and name not in TABLES:
-            raise ConfigError(
-                f"table must be one of {', '.join([*TABLES, *LATER])} or all; "
+                f"table must be one of {', '.join([*TABLES, *DISPLAYS])} or all; "
                 f"got {name!r}."
             )
-        wanted += ALL if name == "all" else [name]
-    return list(dict.fromkeys(wanted))
+        wanted += [*ALL, *DISPLAYS] if name == "all" else [name]
+    ordered = dict.fromkeys(wanted)
+    return (
+        [name for name in ordered if name in TABLES],
+        [name for name in ordered if name in DISPLAYS],
+    )
 
 
 class Campaign:
@@ -93,6 +98,28 @@ class Campaign:
         plan = self.plan()
         cells = [cell for table in tables for cell in plan.cells(table)]
         return select(cells, self.only)
+
+    def displays(
+        self, names: Sequence[str], epochs: int | None = None
+    ) -> dict[str, Cell]:
+        """Return the displays asked for, and the run behind each."""
+        plan = self.plan()
+        cells = [display_cell(plan, name, epochs) for name in names]
+        return {cell.table: cell for cell in select(cells, self.only)}
+
+    def write_display(self, cell: Cell, place: Any, **watch: Any) -> list[Path]:
+        """Train a display's models, write the display, and return its file."""
+        classifier, corpus = train_display(cell, place, **watch)
+        if cell.table == "table6":
+            return write_table6(classifier, corpus.test, self.folder)
+        plain, _ = train_display(without_amendment(cell), place, **watch)
+        return write_a3(classifier, plain, corpus.test, self.folder)
+
+    def check_displays(self, cells: Sequence[Cell], place: Any) -> None:
+        """Refuse what could only fail, before the first display's training."""
+        self.check(cells, place)
+        for cell in cells:
+            (check_table6 if cell.table == "table6" else check_a3)(self.folder)
 
     def unsearched(self, tables: Sequence[str]) -> list[Cell]:
         """Return the search's cells that these tables wait for."""

@@ -5,7 +5,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["METRICS", "ablation", "accuracy", "components", "sizes", "transfer"]
+__all__ = [
+    "METRICS",
+    "ablation",
+    "accuracy",
+    "components",
+    "sizes",
+    "top_words",
+    "transfer",
+]
 
 METRICS = ("er", "precision", "recall", "f1")  # the columns of table 5
 
@@ -57,3 +65,13 @@ def components() -> list[dict[str, Any]]:
 def sizes(corpus: str) -> dict[str, str]:
     """Return a corpus's counts as the paper states them, none if it has no row."""
     return figures()["datasets"].get(corpus.replace("-", "_"), {})
+
+
+def top_words() -> dict[str, list[str]]:
+    """Return the columns of table A.3, strongest first, in lower case.
+
+    >>> top_words()["orphan"][:3]
+    ['the', 'and', 'said']
+    """
+    columns = figures()["table_a3_top_words"]
+    return {name: words.split() for name, words in columns.items()}

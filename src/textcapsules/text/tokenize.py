@@ -172,8 +172,7 @@ def split_text(text: str, rule: Rule) -> list[Piece]:
     splits = splitter.get_splits(offset_referential="original", offset_type="char")
     places = places_with_marks(text, [place for _, place, _ in splits])
     return [
-        Piece(word, *place)
-        for (word, _, _), place in zip(splits, places, strict=True)
+        Piece(word, *place) for (word, _, _), place in zip(splits, places, strict=True)
     ]
 
 
