@@ -133,7 +133,7 @@ def open_writer(
     if path.exists() and not overwrite:
         raise WriteError(
             f"{path} must not exist yet; got an existing file. "
-            "Name another, or ask for it to be overwritten."
+            "Name another, or pass --overwrite."
         )
     with (
         atomic_path(path) as temporary,

@@ -93,7 +93,7 @@ def check_target(folder: Path, overwrite: bool) -> None:
     if there and not overwrite:
         raise WriteError(
             f"{folder} must not hold an export yet; got {', '.join(there)}. Name "
-            "another folder, or ask for it to be overwritten."
+            "another folder, or pass --overwrite."
         )
 
 
