@@ -470,7 +470,7 @@ def recorded_steps() -> list[tuple[float, float]]:
     return [
         (row["ms"], row["peak_mib"])
         for path in (ROOT / "benchmarks" / "results").glob("*.json")
-        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for row in json.loads(path.read_text(encoding="utf-8")).get("rows", [])
         if "peak_mib" in row
     ]
 
