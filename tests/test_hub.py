@@ -81,8 +81,8 @@ def test_only_the_model_and_its_card_are_shared(hub: FakeHub, tmp_path: Path) ->
     folder = model_copy(tmp_path)
     (folder / "secret.txt").write_text("mine")
     config = json.loads((folder / "config.json").read_text())
-    config["data"]["source"] = "/home/someone/private/clients.csv"
-    config["text"]["vectors"] = "/home/someone/vectors.npz"
+    config["data"]["source"] = "/srv/private/clients.csv"
+    config["text"]["vectors"] = "/srv/private/vectors.npz"
     (folder / "config.json").write_text(json.dumps(config))
     push_to_hub(folder, REPO, endpoint=hub.url)
     files = hub.files(REPO)
@@ -94,7 +94,7 @@ def test_only_the_model_and_its_card_are_shared(hub: FakeHub, tmp_path: Path) ->
         "tokenizer.json",
         "training.json",
     }
-    assert all(b"/home/someone" not in content for content in files.values())
+    assert all(b"/srv/private" not in content for content in files.values())
     assert json.loads(files["config.json"])["data"]["source"] == "clients.csv"
 
 
