@@ -17,6 +17,8 @@ __all__ = ["TABLES", "Plan", "search_corpus"]
 # The same for every system; the batch sizes are the paper's.
 EPOCHS, PATIENCE = 20, 4
 BATCH, LARGE_BATCH = 25, 50
+# Of every network; TF-IDF and fastText know no such choice.
+PRECISION = "tf32"
 LARGE = ("ag-news", "sst2-phrases")
 
 EPOCH_BY: dict[str, Options] = {
@@ -102,6 +104,8 @@ class Plan:
             "text": {"vectors": VECTORS if entry.vectors else None},
             "train": {"epochs": EPOCHS, "patience": PATIENCE, "batch_size": size},
         }
+        if entry.kind != "classic":
+            common["train"]["precision"] = PRECISION
         config = RunConfig(preset=entry.preset).replace(**common)
         own = entry.by_corpus.get(corpus, {})
         for options in (PRESETS[entry.preset], entry.options, own, *extra):

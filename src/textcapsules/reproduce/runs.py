@@ -1,5 +1,6 @@
 """One run: train as its options say, judge once on the test texts, tell all of it."""
 
+import os
 import subprocess
 import tempfile
 import time
@@ -175,7 +176,10 @@ def bits(right: ArrayLike) -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit the code is at, `+` where files differ from it."""
+    """Return the commit the code is at, `+` where files differ from it.
+
+    A copy without its repository may be told by TEXTCAPSULES_COMMIT.
+    """
     package = Path(__file__).parents[1]
     try:
         # Fails where the package lies in somebody else's repository.
@@ -183,7 +187,7 @@ def commit() -> str | None:
         head = git(package, "rev-parse", "--short=12", "HEAD")
         changes = git(package, "status", "--porcelain", "--untracked-files=no", ".")
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("TEXTCAPSULES_COMMIT")
     return head + ("+" if changes else "")
 
 
