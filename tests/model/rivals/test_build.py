@@ -68,10 +68,10 @@ def test_padding_of_word_networks_is_always_zero(
 def test_options_of_the_recurrent_networks() -> None:
     network = build("bilstm", pooling="max", output_dropout=0.25, hidden_size=7)
     assert isinstance(network, RecurrentNetwork)
-    assert network.lstm.bidirectional
-    assert (network.pooling, network.lstm.hidden_size) == ("max", 7)
+    assert [lstm.hidden_size for lstm in network.lstms] == [7, 7]
+    assert network.pooling == "max"
     assert network.dropout.p == 0.25
-    assert not build("lstm").lstm.bidirectional
+    assert len(build("lstm").lstms) == 1
 
 
 def test_options_of_kims_network() -> None:

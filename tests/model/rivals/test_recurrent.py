@@ -31,11 +31,11 @@ def padded(texts: list[list[int]], width: int = 0) -> tuple[Tensor, Tensor]:
     return ids, torch.arange(width) < lengths[:, None]
 
 
-def states_by_hand(network: RecurrentNetwork, text: list[int], way: str) -> Tensor:
+def states_by_hand(network: RecurrentNetwork, text: list[int], way: int) -> Tensor:
     """Return the states (T, H) of one direction, in the order of the text."""
-    weights = dict(network.lstm.named_parameters())
+    weights = dict(network.lstms[way].named_parameters())
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    w, u, b, a = (weights[f"{name}_l0{way}"] for name in names)
+    w, u, b, a = (weights[f"{name}_l0"] for name in names)
     h, c, found = torch.zeros(3).double(), torch.zeros(3).double(), []
     for word in reversed(text) if way else text:
         i, f, g, o = (w @ network.embedding.weight[word] + b + u @ h + a).chunk(4)
@@ -46,9 +46,8 @@ def states_by_hand(network: RecurrentNetwork, text: list[int], way: str) -> Tens
 
 
 def logits_by_hand(network: RecurrentNetwork, text: list[int]) -> Tensor:
-    ways = ["", "_reverse"] if network.lstm.bidirectional else [""]
     parts = []
-    for way in ways:
+    for way in range(len(network.lstms)):
         states = states_by_hand(network, text, way)
         parts.append(
             {

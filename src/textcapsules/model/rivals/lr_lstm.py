@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from textcapsules.errors import ConfigError
 from textcapsules.model.rivals.output import ClassOutput
+from textcapsules.model.rivals.recurrent import last_states, reversal
 from textcapsules.text.lexicon import INTENSIFIER, NEGATIVE, NEGATOR, POSITIVE
 
 __all__ = ["LrLstm"]
@@ -34,8 +35,6 @@ N_CLASSES = 2  # what a shift and a flip of sentiment mean is known for two
 class LrLstm(nn.Module):
     """Words to classes, with a penalty in training."""
 
-    # cuDNN's LSTM has not been tried in a CUDA graph.
-    capturable = False
     word_classes: Tensor  # (W,), part of a saved model: loading one needs no lexicon
 
     def __init__(
@@ -103,9 +102,7 @@ class LrLstm(nn.Module):
         for lstm, classes, way in zip(self.lstms, self.classes, ways, strict=True):
             read = ids if way is None else ids.gather(1, way)  # in the order of reading
             states, _ = lstm(self.embedding(read))  # (B, T, H)
-            rows = torch.arange(len(ids), device=ids.device)
-            last = states[rows, (lengths - 1).clamp(min=0)]
-            last = last * (lengths > 0).unsqueeze(1)  # (B, H)
+            last = last_states(states, mask) * (lengths > 0).unsqueeze(1)  # (B, H)
             votes.append(classes(self.dropout(last)))  # (B, J)
             if self.training:
                 cost = self.costs(classes(states).log_softmax(2), read, lengths)
@@ -159,9 +156,3 @@ def first_transforms(word_classes: Tensor) -> Tensor:
     transforms[word_classes == NEGATOR] = torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
     transforms[word_classes == INTENSIFIER] = torch.tensor([[2.0, -1.0], [-1.0, 2.0]])
     return transforms
-
-
-def reversal(mask: Tensor) -> Tensor:
-    """Return the places (B, T) of the words from last to first, padding where it is."""
-    place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)
