@@ -28,7 +28,17 @@ try:
     import triton.language as tl
 except ImportError:  # the package imports without Triton; `gpu.supports` says so
     triton = tl = None
-jit: Any = triton.jit if triton is not None else lambda function: function
+# Arguments that change from batch to batch. Triton would compile a kernel anew where
+# one of them is 1 or a multiple of 16; none of them counts what lies side by side in
+# memory, so that nothing is lost. Nor need the gradient of the lengths, a few numbers a
+# text, begin where 16 bytes do.
+SIZES = ("N", "P", "T", "W", "mask_b", "mask_w", "parts", "rows", "rows_each")
+SHORT = ("dlength_ptr",)
+jit: Any = (
+    triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=SHORT)
+    if triton is not None
+    else lambda function: function
+)
 
 
 @jit
