@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from textcapsules.bench.cases import LAYERS
 from textcapsules.bench.floors import routing_floor
@@ -12,6 +13,38 @@ from textcapsules.bench.measure import finish_row, measure_ceilings, timed
 from textcapsules.model.routing import RoutingOptions, pick_backend, route_windows
 
 __all__ = ["bench_routing"]
+
+
+def forward_and_backward(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    mask: Tensor,
+    options: RoutingOptions,
+    backend: str,
+    *,
+    precision: str,
+    function: Callable = route_windows,
+) -> None:
+    """Route one layer and find the gradients of its inputs."""
+    routed = function(
+        *inputs, mask, options, couplings=False, backend=backend, precision=precision
+    )
+    torch.autograd.grad(routed.poses, inputs, torch.ones_like(routed.poses))
+
+
+def captured(function: Callable[[], None]) -> Callable[[], None]:
+    """Return a CUDA graph's replay of what has been called before.
+
+    Without launches from Python between them, the kernels' own time is left.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # a capture must not see kernels being compiled
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
 
 
 def bench_routing(
@@ -32,27 +65,21 @@ def bench_routing(
         transform = torch.randn(J, size, size, **how, requires_grad=True)
         bias = torch.randn(J, size, **how, requires_grad=True)
         mask = torch.ones(B, P - K + 1, K, dtype=torch.bool, device=device)
-
-        def run(backend: str, function: Callable = route_windows) -> None:
-            routed = function(
-                capsules,  # noqa: B023
-                transform,  # noqa: B023
-                bias,  # noqa: B023
-                mask,  # noqa: B023
-                options,
-                couplings=False,
-                backend=backend,
-                precision=precision,
-            )
-            routed.poses.sum().backward()
-
+        inputs = (capsules, transform, bias)
+        run = partial(forward_and_backward, inputs, mask, options, precision=precision)
         ways = ["vote-free", pick_backend("auto", capsules, transform, bias, options)]
         ways = ["votes", *ways] if votes else ways
         floor = routing_floor(layer, size, options.iterations, top)
         for way in dict.fromkeys(ways):
             row = timed(way, partial(run, way), device)
             yield finish_row(name, row, floor)
+            if device.type == "cuda":
+                replay = captured(partial(run, way))
+                row = timed(f"{way}, CUDA graph", replay, device)
+                yield finish_row(name, row, floor)
         if compiled:
-            run_compiled = partial(run, "vote-free", torch.compile(route_windows))
+            run_compiled = partial(
+                run, "vote-free", function=torch.compile(route_windows)
+            )
             row = timed("torch.compile", run_compiled, device)
             yield finish_row(name, row, floor)
