@@ -125,7 +125,7 @@ class Campaign:
         """Return the search's cells that these tables wait for."""
         chosen = read_choices(self.choices)
         needed = {
-            (cell.system, search_corpus(cell.corpus))
+            (cell.system, search_corpus(SYSTEMS[cell.system], cell.corpus))
             for cell in self.cells(tables)
             if len(SYSTEMS[cell.system].settings) > 1
         } - set(chosen)
@@ -136,12 +136,21 @@ class Campaign:
         ]
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return one cell for every run that has no record, the longest first."""
+        """Return one cell for every run that has no record, the longest first.
+
+        Before all others goes one run of every network on every corpus: it compiles
+        the kernels that its other folds and seeds then find ready.
+        """
         runs: dict[str, Cell] = {}
         for cell in cells:
             runs.setdefault(cell.key, cell)
         left = [cell for key, cell in runs.items() if key not in self.records]
-        return sorted(left, key=lambda cell: -cell.cost)
+        left.sort(key=lambda cell: -cell.cost)
+        first: dict[Any, Cell] = {}
+        for cell in left:
+            first.setdefault((cell.config.data.source, cell.config.model), cell)
+        ahead = {cell.key for cell in first.values()}
+        return sorted(left, key=lambda cell: cell.key not in ahead)
 
     def run(
         self,

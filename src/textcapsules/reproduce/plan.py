@@ -78,7 +78,8 @@ class Plan:
         """Return the folds or seeds of one figure, none where the system cannot."""
         if not fits(entry, corpus):
             return
-        chosen = self.chosen.get((entry.name, search_corpus(corpus)), entry.settings[0])
+        searched = (entry.name, search_corpus(entry, corpus))
+        chosen = self.chosen.get(searched, entry.settings[0])
         config = self.config(entry, corpus, chosen, *extra)
         for repeat in range(self.folds if in_folds(corpus) else self.seeds):
             where: Options = (
@@ -123,9 +124,9 @@ def in_folds(corpus: str) -> bool:
     return card(corpus).layout == "folds"
 
 
-def search_corpus(corpus: str) -> str:
+def search_corpus(entry: System, corpus: str) -> str:
     """Return the corpus on which the settings used on this one are searched."""
-    return "reuters-full" if corpus in REUTERS else "mr"
+    return "reuters-full" if corpus in REUTERS else entry.searched_on
 
 
 def table1(plan: Plan) -> Iterator[Cell]:
@@ -180,7 +181,7 @@ def search(plan: Plan) -> Iterator[Cell]:
     for entry in SYSTEMS.values():
         if len(entry.settings) == 1:
             continue
-        for corpus in ("mr", "reuters-full"):
+        for corpus in (entry.searched_on, "reuters-full"):
             if not fits(entry, corpus):
                 continue
             for number, options in enumerate(entry.settings):

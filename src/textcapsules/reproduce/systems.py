@@ -30,6 +30,7 @@ class System(NamedTuple):
     vectors: bool = True  # reads pretrained word vectors
     cost: float = 1.0  # seconds a text and epoch, relative to Capsule-B
     most_classes: int | None = None  # it can tell apart
+    searched_on: str = "mr"  # for all corpora but Reuters
     by_corpus: Mapping[str, Options] = {}  # what a corpus of its own kind asks for
 
 
@@ -132,14 +133,14 @@ SYSTEMS: dict[str, System] = {
             _product(("rival", "cl_cnn_size", ("small", "large")), _RATES),
             vectors=False,
             cost=3.0,
-        ),
+        )._replace(searched_on="subj"),
         _network(
             "vd_cnn",
             "VD-CNN",
             _product(("rival", "vd_cnn_depth", (9, 29)), _RATES),
             vectors=False,
             cost=5.0,
-        ),
+        )._replace(searched_on="subj"),
         _capsule("capsule_a", "Capsule-A"),
         _capsule("capsule_b", "Capsule-B"),
         _capsule(

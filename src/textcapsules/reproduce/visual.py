@@ -40,7 +40,7 @@ def display_cell(plan: Plan, name: str, epochs: int | None = None) -> Cell:
     """
     entry = system(SYSTEM)
     size = DISPLAYS[name]
-    chosen = plan.chosen.get((SYSTEM, search_corpus(CORPUS)), entry.settings[0])
+    chosen = plan.chosen.get((SYSTEM, search_corpus(entry, CORPUS)), entry.settings[0])
     own: Options = {
         "model": {"conv_capsules": False, "ngram_sizes": (size,)},
         "train": {"select": "accuracy"} | ({"epochs": epochs} if epochs else {}),
