@@ -61,6 +61,28 @@ def test_plain_steps_learn_and_the_rate_matters() -> None:
     assert found[-1] < found[0]
 
 
+@pytest.mark.parametrize("file", ["vectors.npz", None])
+@pytest.mark.parametrize("share", [1.0, 0.25, 0.0])
+def test_vectors_from_a_file_take_their_share_of_the_rate(share, file) -> None:
+    config = preset("paper").replace(
+        model=TINY_MODEL, text={"vectors": file}, train={"vector_rate": share}
+    )
+    torch.manual_seed(0)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    steps = EagerSteps(config, network, torch.device("cpu"))
+    steps.set_rate(0.01)
+    list(steps.run(*problem(16), [np.arange(16)], 0))
+    moved = {
+        name: float((p.detach() - before[name]).abs().max())
+        for name, p in network.named_parameters()
+    }
+    # Adam's first step is the rate wherever the gradient is well above its epsilon.
+    words = moved.pop("embedding.weight")
+    assert words == pytest.approx(0.01 * (share if file else 1), rel=1e-2)
+    assert max(moved.values()) == pytest.approx(0.01, rel=1e-2)
+
+
 def test_steps_are_captured_on_a_gpu_only() -> None:
     config = preset("paper").replace(model=TINY_MODEL)
     network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)

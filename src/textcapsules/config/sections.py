@@ -216,6 +216,11 @@ class TrainConfig(Checked):
     epochs: int = option(20, "Passes over the training texts, at most", low=1)
     batch_size: int = option(25, "Texts in a batch", low=1)
     learning_rate: float = option(1e-3, "Adam's step", low=0.0)
+    vector_rate: float = option(
+        1.0,
+        "Adam's step for word vectors read from a file, as a share of the others'",
+        low=0.0,
+    )
     rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)
     clip_norm: float = option(0.0, "Longest gradient allowed (0: any)", low=0.0)
     patience: int = option(

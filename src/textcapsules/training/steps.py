@@ -47,11 +47,12 @@ class EagerSteps:
         self.network: nn.Module = self.accelerator.prepare_model(
             network, device_placement=False
         )
-        parameters = [p for p in network.parameters() if p.requires_grad]
         adam = torch.optim.Adam(
-            parameters,
-            # A tensor, so that a captured step reads the rate of its epoch.
-            torch.tensor(config.train.learning_rate, device=device),
+            [
+                # A tensor, so that a captured step reads the rate of its epoch.
+                {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
+                for group in parameter_groups(network, config)
+            ],
             fused=True,
             capturable=device.type == "cuda",
         )
@@ -60,9 +61,9 @@ class EagerSteps:
         )
 
     def set_rate(self, rate: float) -> None:
-        """Set the learning rate."""
+        """Set the learning rate; a group has its share of it."""
         for group in self.optimiser.param_groups:
-            group["lr"].fill_(rate)
+            group["lr"].fill_(rate * group["share"])
 
     def run(
         self,
@@ -200,6 +201,24 @@ class GraphSteps(EagerSteps):
         mask = places < self.n_words[rows].unsqueeze(1)  # (B, T)
         ids = self.ids[:, :longest][rows]  # (B, T)
         return self.update(ids, mask, self.targets[rows], epoch)
+
+
+def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
+    """Return what Adam learns, word vectors from a file apart: they are good already.
+
+    Words drawn at random have all to learn, and take the same rate as the rest.
+    """
+    trained = [p for p in network.parameters() if p.requires_grad]
+    share = config.train.vector_rate
+    if share == 1 or config.text.vectors is None:
+        return [{"params": trained, "share": 1.0}]
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Embedding)]
+    apart = {id(layer.weight) for layer in layers}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in trained if id(p) not in apart], "share": 1.0},
+        {"params": [p for p in trained if id(p) in apart], "share": share},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def use_precision(network: nn.Module, precision: str, device: torch.device) -> None:
