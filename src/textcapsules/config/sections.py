@@ -145,6 +145,13 @@ class ModelConfig(Checked):
     transform_gain: float = option(
         1.0, "Factor on the first values of the transforms", above=0.0
     )
+    start_length: float = option(
+        0.0,
+        "Mean length that capsules of every layer are scaled to before training, on "
+        "some training texts (0: as they are drawn)",
+        low=0.0,
+        below=1.0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

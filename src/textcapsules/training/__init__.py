@@ -1,5 +1,5 @@
 """Training, in order.
 
-`resolve`, `prepare`, `selection`, `checkpoint`, `steps`, `loop`, `fit`, `folder`,
-`run`.
+`resolve`, `prepare`, `selection`, `checkpoint`, `start`, `steps`, `loop`, `fit`,
+`folder`, `run`.
 """

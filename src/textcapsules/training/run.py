@@ -22,6 +22,7 @@ from textcapsules.data.example import Corpus
 from textcapsules.errors import ModelFolderError, TextCapsulesError
 from textcapsules.files import write_json
 from textcapsules.model.builder import System
+from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.training.checkpoint import (
     Progress,
@@ -39,6 +40,7 @@ from textcapsules.training.folder import (
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
+from textcapsules.training.start import scale_lengths
 
 __all__ = ["resume", "train"]
 
@@ -152,8 +154,12 @@ def run_epochs(
 ) -> Progress:
     """Train a network epoch by epoch, with a checkpoint now and then."""
     config, device = prepared.config, next(network.parameters()).device
+    goal, begun = config.model.start_length, (folder / CHECKPOINT).is_file()
+    if goal and isinstance(network, CapsuleNetwork) and not begun:
+        documents = prepared.train.documents
+        scale_lengths(network, documents, goal, seed=config.train.seed)
     trainer = Trainer(config, network, prepared.train, dev, device)
-    if (folder / CHECKPOINT).is_file():
+    if begun:
         trainer.progress = read_checkpoint(
             folder / CHECKPOINT, network, trainer.optimiser
         )

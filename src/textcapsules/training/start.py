@@ -1,0 +1,75 @@
+"""Before the first step: give the capsules of every layer a length to start with.
+
+A child speaks in proportion to its length, and with the coefficient amendment once more
+so: a class's length then grows with the third or fourth power of the first weights'
+size. Drawn as usual, capsules are so short that the first steps overshoot, shrink them
+further, and wait there. Weights scaled layer by layer until the capsules of some
+training texts have the length asked for start where all of them are heard.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from textcapsules.model.capsnet import BranchRouting, CapsuleNetwork, NgramBranch
+from textcapsules.model.functional import pose_length
+from textcapsules.model.layers import window_mask
+from textcapsules.text.batch import Batch, make_batch
+
+__all__ = ["scale_lengths"]
+
+TOKENS = 2**13  # of the sample, padding included
+ROUNDS = 8  # a squash bends what a factor does, so it takes some
+FACTORS = (1 / 64, 64.0)
+
+
+@torch.no_grad()
+def scale_lengths(
+    network: CapsuleNetwork, documents: Sequence[NDArray], goal: float, *, seed: int
+) -> None:
+    """Scale the weights of every capsule layer to the mean length `goal`, in place."""
+    batch = sample(documents, seed).to(next(network.parameters()).device)
+    was_training = network.training
+    network.eval()
+    for layer in ("primary", "conv", "classes"):
+        for _ in range(ROUNDS):
+            found = network(batch.ids, batch.mask, inspect=True).branches
+            for branch, routed in zip(network.branches, found, strict=True):
+                assert isinstance(branch, NgramBranch)
+                if (weight := weight_of(branch, layer)) is not None:
+                    length = mean_length(branch, routed, layer)
+                    weight *= (goal / length).clamp(*FACTORS)
+    network.train(was_training)
+
+
+def sample(documents: Sequence[NDArray], seed: int) -> Batch:
+    """Return some texts that have words, few enough for any memory."""
+    spoken = [words for words in documents if len(words)]
+    order = np.random.default_rng(seed).permutation(len(spoken))
+    longest = np.maximum.accumulate([len(spoken[row]) for row in order])
+    fits = longest * np.arange(1, len(order) + 1) <= TOKENS
+    rows = order[: max(1, int(fits.sum()))]
+    return make_batch(spoken, np.zeros((len(spoken), 0), np.float32), rows)
+
+
+def weight_of(branch: NgramBranch, layer: str) -> Tensor | None:
+    """Return what is scaled; None where there is no such layer."""
+    if layer == "primary":
+        return branch.primary.linear.weight
+    if layer == "classes":
+        return branch.classes.transform
+    return None if branch.conv is None else branch.conv.transform
+
+
+def mean_length(branch: NgramBranch, routed: BranchRouting, layer: str) -> Tensor:
+    """Return the mean length of a layer's capsules, of those inside a text."""
+    if layer == "primary":
+        return pose_length(routed.capsules)[routed.mask].mean()
+    if layer == "classes":
+        return routed.classes.lengths[routed.mask.any(1)].mean()
+    assert branch.conv is not None and routed.conv is not None
+    inside = window_mask(routed.mask, branch.conv.window)  # (B, W)
+    return routed.conv.lengths[inside].mean()
