@@ -112,11 +112,7 @@ class CapsuleNetwork(nn.Module):
         self, ids: Tensor, mask: Tensor, *, inspect: bool = False
     ) -> CapsuleOutput:
         """Word numbers (B, T), padded on the right, and their mask to class lengths."""
-        if self.pad_to is not None:
-            ids = F.pad(ids, (0, self.pad_to - ids.shape[1]))
-            mask = torch.ones_like(ids, dtype=torch.bool)
-        vectors = self.dropout(self.embedding(ids))  # (B, T, V)
-        routed = self.route_branches(vectors, mask, couplings=inspect)
+        routed = self.route(ids, mask, couplings=inspect)
         if self.average == "poses":
             poses = torch.stack([branch.classes.poses for branch in routed])
             lengths = pose_length(poses.mean(0))  # (B, E)
@@ -128,6 +124,16 @@ class CapsuleNetwork(nn.Module):
             orphan=lengths[:, self.n_classes] if has_orphan else None,
             branches=routed if inspect else (),
         )
+
+    def route(
+        self, ids: Tensor, mask: Tensor, *, couplings: bool
+    ) -> tuple[BranchRouting, ...]:
+        """Word numbers (B, T) and their mask to what every n-gram network routed."""
+        if self.pad_to is not None:
+            ids = F.pad(ids, (0, self.pad_to - ids.shape[1]))
+            mask = torch.ones_like(ids, dtype=torch.bool)
+        vectors = self.dropout(self.embedding(ids))  # (B, T, V)
+        return self.route_branches(vectors, mask, couplings=couplings)
 
     def route_branches(
         self, vectors: Tensor, mask: Tensor, *, couplings: bool

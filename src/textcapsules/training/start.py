@@ -36,7 +36,7 @@ def scale_lengths(
     network.eval()
     for layer in ("primary", "conv", "classes"):
         for _ in range(ROUNDS):
-            found = network(batch.ids, batch.mask, inspect=True).branches
+            found = network.route(batch.ids, batch.mask, couplings=False)
             for branch, routed in zip(network.branches, found, strict=True):
                 assert isinstance(branch, NgramBranch)
                 if (weight := weight_of(branch, layer)) is not None:
