@@ -145,13 +145,6 @@ class ModelConfig(Checked):
     transform_gain: float = option(
         1.0, "Factor on the first values of the transforms", above=0.0
     )
-    start_length: float = option(
-        0.0,
-        "Mean length that capsules of every layer are scaled to before training, on "
-        "some training texts (0: as they are drawn)",
-        low=0.0,
-        below=1.0,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +212,13 @@ class TrainConfig(Checked):
 
     task: Literal["auto", "single-label", "multi-label"] = option(
         "auto", "One label a text, or all it deserves; auto follows the data"
+    )
+    start_length: float = option(
+        0.0,
+        "Mean length that capsules of every layer are scaled to before training, on "
+        "some training texts (0: as they are drawn)",
+        low=0.0,
+        below=1.0,
     )
     epochs: int = option(20, "Passes over the training texts, at most", low=1)
     batch_size: int = option(25, "Texts in a batch", low=1)

@@ -154,7 +154,7 @@ def run_epochs(
 ) -> Progress:
     """Train a network epoch by epoch, with a checkpoint now and then."""
     config, device = prepared.config, next(network.parameters()).device
-    goal, begun = config.model.start_length, (folder / CHECKPOINT).is_file()
+    goal, begun = config.train.start_length, (folder / CHECKPOINT).is_file()
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
