@@ -81,12 +81,16 @@ def form_capsules(
 
 @jit
 def unform_capsules(
-    z_ptr, filter_bias_ptr, weight_ptr, bias_ptr, dv_ptr, dt_ptr, dz_ptr, N, P, T,
-    stride, C, K: tl.constexpr, F: tl.constexpr, D: tl.constexpr, SQUASH: tl.constexpr,
-    PRECISION: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr, BC: tl.constexpr,
-    BD: tl.constexpr,
+    z_ptr, filter_bias_ptr, weight_ptr, bias_ptr, dv_ptr, dt_ptr, dz_ptr, part_ptr, N,
+    P, T, stride, C, K: tl.constexpr, F: tl.constexpr, D: tl.constexpr,
+    SQUASH: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr,
+    BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the linear map's outcome and of Z for BM n-grams."""
+    """Write the gradients of the linear map's outcome and of Z for BM n-grams.
+
+    A row of `part_ptr` gets their sums, the parts of the two biases' gradients.
+    """
+    part_ptr += tl.program_id(0) * (C * D + F)
     rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
     n = tl.arange(0, BC * BD)
     features, first = load_features(
@@ -105,8 +109,10 @@ def unform_capsules(
         ).reshape(BM, BC * BD)
         dt = tl.where(inside, dt, 0.0)
         tl.store(dt_ptr + place, dt, mask=inside)
+        tl.store(part_ptr + c * D + d, tl.sum(dt, 0), mask=(c < C) & (d < D))
         dfeatures += tl.dot(dt, tl.trans(weight), input_precision=PRECISION)
     dfeatures = tl.where(features > 0, dfeatures, 0.0)
+    tl.store(part_ptr + C * D + f, tl.sum(dfeatures, 0), mask=f < F)
     here = (rows < N)[:, None] & (f < F)[None, :]
     for k in tl.static_range(K):
         place = ((first + k) * K + k)[:, None] * F + f[None, :]
@@ -156,31 +162,37 @@ class _Form(torch.autograd.Function):
         F, D, K = (ctx.tiles[name] for name in "FDK")
         dt = vectors.new_empty(B, N // B, C * D)
         dz = vectors.new_zeros(B, T, K * F)  # some words are no n-gram's k-th
-        inputs += [dv.contiguous(), dt, dz]
+        programs = triton.cdiv(N, _NGRAMS)
+        parts = vectors.new_empty(programs, C * D + F)
+        inputs += [dv.contiguous(), dt, dz, parts]
         with torch.cuda.device_of(dz):
-            run(
-                unform_capsules, (triton.cdiv(N, _NGRAMS),), *inputs, *ctx.sizes,
-                **ctx.tiles,
-            )  # fmt: skip
+            run(unform_capsules, (programs,), *inputs, *ctx.sizes, **ctx.tiles)
         dvectors = None
         if ctx.needs_input_grad[0]:
             dvectors = (dz.view(B * T, K * F) @ flat.t()).view_as(vectors)
-        dfilters = summed_product(vectors, dz).view(V, K, F).permute(2, 0, 1)
-        # Every n-gram has exactly one first word.
-        dfilter_bias = dz[:, :, :F].sum((0, 1))
-        dweight, dbias = summed_product(dt, features), dt.sum((0, 1))
+        dfilters, dweight = summed_products((vectors, dz), (dt, features))
+        dfilters = dfilters.view(V, K, F).permute(2, 0, 1)
+        dbias, dfilter_bias = parts.sum(0).split([C * D, F])
         return dvectors, dfilters, dfilter_bias, dweight, dbias, *(None,) * 4
 
 
-def summed_product(left: Tensor, right: Tensor) -> Tensor:
-    """Return Σ_b left_bᵀ right_b of (B, R, X) and (B, R, Y), in groups of rows.
+def summed_products(*pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """Return Σ_b left_bᵀ right_b for pairs (B, R, X), (B, R, Y), in groups of rows.
 
     One product over all rows would leave most of a GPU idle, or need a workspace.
+    What the groups give lies side by side, so that it is added up in one go.
     """
-    B = left.shape[0]
+    B = pairs[0][0].shape[0]
     groups = next(n for n in range(min(B, _GROUPS), 0, -1) if B % n == 0)
-    parts = [t.reshape(groups, -1, t.shape[-1]) for t in (left, right)]
-    return torch.bmm(parts[0].mT, parts[1]).sum(0)
+    shapes = [(left.shape[-1], right.shape[-1]) for left, right in pairs]
+    sizes = [X * Y for X, Y in shapes]
+    parts = pairs[0][0].new_empty(groups, sum(sizes))
+    places = parts.split(sizes, 1)
+    for place, shape, pair in zip(places, shapes, pairs, strict=True):
+        left, right = (t.reshape(groups, -1, t.shape[-1]) for t in pair)
+        torch.bmm(left.mT, right, out=place.unflatten(1, shape))
+    totals = parts.sum(0).split(sizes)
+    return [total.view(shape) for total, shape in zip(totals, shapes, strict=True)]
 
 
 def primary_capsules_gpu(
