@@ -1,4 +1,4 @@
-"""Counts by hand: 18 systems, ten folds of MR, Subj and CR, three seeds elsewhere."""
+"""Counts by hand: 19 systems, ten folds of MR, Subj and CR, three seeds elsewhere."""
 
 from collections import Counter
 
@@ -9,6 +9,7 @@ from textcapsules.errors import ConfigError
 from textcapsules.reproduce.cell import Cell, differences, select
 from textcapsules.reproduce.plan import TABLES, Plan
 from textcapsules.reproduce.systems import N_SETTINGS, SYSTEMS, system
+from textcapsules.reproduce.tuning import TUNED
 
 
 def keys(cells: list[Cell]) -> set[str]:
@@ -18,7 +19,7 @@ def keys(cells: list[Cell]) -> set[str]:
 def test_table1_has_ten_folds_or_three_seeds_of_every_system():
     cells = Plan().cells("table1")
     # 3 corpora in folds and 4 with seeds; LR-LSTM has no use for 4 or 6 classes.
-    assert len(cells) == 17 * (3 * 10 + 4 * 3) + (3 * 10 + 2 * 3)
+    assert len(cells) == 18 * (3 * 10 + 4 * 3) + (3 * 10 + 2 * 3)
     folds = Counter(cell.corpus for cell in cells if cell.system == "capsule_b")
     assert folds == {
         "mr": 10,
@@ -39,14 +40,16 @@ def test_table1_has_ten_folds_or_three_seeds_of_every_system():
 
 def test_table5_trains_once_for_both_test_sets():
     cells = Plan().cells("table5")
-    # 8 networks choose in four ways, 6 capsule networks and 3 classics in three.
-    lines = 8 * 4 + 6 * 3 + 3 * 3
+    # 9 networks choose in four ways, 6 capsule networks and 3 classics in three.
+    lines = 9 * 4 + 6 * 3 + 3 * 3
     assert len(cells) == lines * 2 * 3
-    # The preset `best` may stand for the paper's options; then they share runs.
-    shared = differences(Plan().config(system("capsule_b_best"), "mr")) == differences(
-        Plan().config(system("capsule_b"), "mr", system("capsule_b").settings[0])
-    )
-    assert len(keys(cells)) == (lines - 3 * shared) * 3
+    # What tuning has found may be what the paper says; then they share runs.
+    pairs = {"capsule_b_best": ("capsule_b", 3), "cnn_tuned": ("cnn_non_static", 4)}
+    for tuned, (plain, ways) in pairs.items():
+        first = Plan().config(system(plain), "mr", system(plain).settings[0])
+        if differences(Plan().config(system(tuned), "mr")) == differences(first):
+            lines -= ways
+    assert len(keys(cells)) == lines * 3
     assert {cell.tests for cell in cells} == {("reuters-multi", "reuters-full")}
 
 
@@ -58,6 +61,8 @@ def test_small_tables_and_search():
     assert counts["figure3"] == 3 * 3
     # Four settings of 15 systems on MR and, but for LR-LSTM, on Reuters.
     assert counts["search"] == 4 * (15 + 14)
+    # Twelve settings of two systems on four folds of two corpora and three seeds.
+    assert counts["tuning"] == 2 * 12 * (4 + 4 + 3)
     assert len(keys(plan.cells("a4"))) == 13 * 10  # rows 7 and 9 are one
 
 
@@ -105,6 +110,17 @@ def test_searched_systems_have_equal_budgets():
         assert len(entry.settings) in (1, N_SETTINGS), entry.name
         distinct = {str(options) for options in entry.settings}
         assert len(distinct) == len(entry.settings)
+
+
+def test_tuning_is_of_equal_width_and_does_not_look_at_what_was_chosen(monkeypatch):
+    sizes = {name: len(settings) for name, settings in TUNED.items()}
+    assert set(sizes.values()) == {12}
+    cells = Plan().cells("tuning")
+    assert len(keys(cells)) == len(cells)
+    assert all(cell.tests == () for cell in cells)
+    other = {"train": {"learning_rate": 0.5, "vector_rate": 0.5, "start_length": 0.5}}
+    monkeypatch.setitem(PRESETS, "best", {**PRESETS["best"], **other})
+    assert keys(Plan().cells("tuning")) == keys(cells)
 
 
 def test_key_ignores_the_machine_and_nothing_else():
@@ -161,6 +177,7 @@ def test_chosen_settings_are_used_on_the_corpora_they_were_searched_for():
                 ("cnn_rand", "mr"),
                 ("cnn_static", "mr"),
                 ("cnn_non_static", "mr"),
+                ("cnn_tuned", "mr"),
                 ("lstm", "cr"),
             },
         ),

@@ -15,6 +15,7 @@ from textcapsules.reproduce.plots import plot_losses
 from textcapsules.reproduce.record import Records
 from textcapsules.reproduce.runs import bits
 from textcapsules.reproduce.tables import render_tables
+from textcapsules.reproduce.tuning import TUNED
 
 PLAN = Plan(folds=3, seeds=2)
 
@@ -200,3 +201,22 @@ def test_curves_of_different_length_are_drawn_as_far_as_all_go(tmp_path):
 )
 def test_p_values(p_value, shown):
     assert chance(p_value) == shown
+
+
+def test_tuning_shows_dev_scores_the_best_mean_first(tmp_path):
+    records = Records(tmp_path)
+    good, bad = list(TUNED["cnn_tuned"])[4], list(TUNED["cnn_tuned"])[2]
+    for setting, score in ((bad, 0.5), (good, 0.75)):
+        for cell in cells("tuning", "cnn_tuned", setting):
+            score += 0.01  # of every fold a bit more
+            add(records, cell, {}, corpus="search", dev={"dev_score": score})
+    shown = section(page(records), "Tuning")
+    lines = [line.split(" | ") for line in shown.splitlines() if "±" in line]
+    assert [line[0].strip("| ") for line in lines] == [good, bad]
+    # Three folds of MR (0.76 to 0.78), three of CR, two seeds of TREC.
+    assert [cell.strip(" |") for cell in lines[0][1:]] == [
+        "77.0 ± 1.0 (3)",
+        "80.0 ± 1.0 (3)",
+        "82.5 ± 0.7 (2)",
+        "79.83",
+    ]

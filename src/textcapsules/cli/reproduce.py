@@ -25,7 +25,8 @@ def reproduce(
     table: Annotated[
         list[str],
         typer.Argument(
-            help="table1, table5, ablation, a4, figure3, table6, a3, search or all."
+            help="table1, table5, ablation, a4, figure3, tuning, table6, a3, search "
+            "or all."
         ),
     ],
     data_dir: Annotated[

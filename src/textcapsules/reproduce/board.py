@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from textcapsules.reproduce.plan import CURVES, Plan
+from textcapsules.reproduce.plan import CURVES, TABLES, Plan
 from textcapsules.reproduce.record import Record, Records
 from textcapsules.reproduce.statistics import Mean, mean
 
@@ -25,7 +25,9 @@ class Board:
     def __init__(self, plan: Plan, records: Records) -> None:
         self.planned: dict[Name, None] = {}  # in the plan's order
         self.found: dict[Name, dict[int, Record]] = {}
-        for table in ("table1", "table5", "ablation", "a4", "figure3"):
+        for table in TABLES:
+            if table == "search":  # has files of its own
+                continue
             for cell in plan.cells(table):
                 name = Name(table, cell.system, cell.corpus, cell.setting)
                 self.planned[name] = None
@@ -42,12 +44,17 @@ class Board:
         runs = self.runs(name).values()
         return mean([value_of(run, name.corpus, path) for run in runs])
 
+    def dev_mean(self, name: Name) -> Mean | None:
+        """Return the mean dev score of a figure's runs."""
+        runs = self.runs(name).values()
+        return mean([run["dev"]["dev_score"] for run in runs])
+
     def example(self, corpus: str) -> Record | None:
         """Return any run on a corpus, with word vectors if there is one."""
         runs = [
             run
             for name, found in self.found.items()
-            if name.corpus == corpus
+            if name.corpus == corpus and name.table != "tuning"
             for run in found.values()
         ]
         with_vectors = [run for run in runs if run["vectors"].get("file")]

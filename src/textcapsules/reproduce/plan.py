@@ -11,6 +11,7 @@ from textcapsules.data.catalogue import card
 from textcapsules.reproduce import published
 from textcapsules.reproduce.cell import REUTERS, TABLE_1, VECTORS, Cell
 from textcapsules.reproduce.systems import SYSTEMS, Options, System, fits, system
+from textcapsules.reproduce.tuning import TUNED, TUNED_ON
 
 __all__ = ["TABLES", "Plan", "search_corpus"]
 
@@ -73,15 +74,32 @@ class Plan:
         return list(TABLES[table](self))
 
     def repeated(
-        self, table: str, entry: System, corpus: str, setting: str, *extra: Options
+        self,
+        table: str,
+        entry: System,
+        corpus: str,
+        setting: str,
+        *extra: Options,
+        most: int | None = None,
+        searching: bool = False,
     ) -> Iterator[Cell]:
-        """Return the folds or seeds of one figure, none where the system cannot."""
+        """Return the folds or seeds of one figure, none where the system cannot.
+
+        Args:
+            table: whose figure it is.
+            entry: the system.
+            corpus: one of `CORPORA`.
+            setting: which line of the table.
+            extra: options of that line.
+            most: folds or seeds at the most.
+            searching: judge on dev alone.
+        """
         if not fits(entry, corpus):
             return
         searched = (entry.name, search_corpus(entry, corpus))
         chosen = self.chosen.get(searched, entry.settings[0])
         config = self.config(entry, corpus, chosen, *extra)
-        for repeat in range(self.folds if in_folds(corpus) else self.seeds):
+        for repeat in range(self.folds if in_folds(corpus) else self.seeds)[:most]:
             where: Options = (
                 {"data": {"fold": repeat}}
                 if in_folds(corpus)
@@ -94,6 +112,7 @@ class Plan:
                 setting=setting,
                 repeat=repeat,
                 config=config.replace(**where),
+                searching=searching,
             )
 
     def config(self, entry: System, corpus: str, *extra: Options) -> RunConfig:
@@ -196,6 +215,22 @@ def search(plan: Plan) -> Iterator[Cell]:
                 )
 
 
+def tuning(plan: Plan) -> Iterator[Cell]:
+    """Preset `best` and a CNN searched as widely: every setting, judged on dev."""
+    for name, settings in TUNED.items():
+        for setting, options in settings.items():
+            for corpus, most in TUNED_ON.items():
+                yield from plan.repeated(
+                    "tuning",
+                    system(name),
+                    corpus,
+                    setting,
+                    options,
+                    most=most,
+                    searching=True,
+                )
+
+
 TABLES = {
     "table1": table1,
     "table5": table5,
@@ -203,4 +238,5 @@ TABLES = {
     "a4": a4,
     "figure3": figure3,
     "search": search,
+    "tuning": tuning,
 }

@@ -96,11 +96,13 @@ def _classic(name: str, title: str, settings: tuple[Options, ...]) -> System:
     return System(name, title, "classic", options, settings, vectors=False, cost=0.05)
 
 
-def _kim(name: str, title: str, embeddings: str) -> System:
+def _kim(
+    name: str, title: str, embeddings: str, settings: tuple[Options, ...] = ()
+) -> System:
     return _network(
         name,
         title,
-        _KIM,
+        settings or _KIM,
         architecture="cnn",
         cost=0.2,
         vectors=embeddings != "random",
@@ -127,6 +129,13 @@ SYSTEMS: dict[str, System] = {
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
         _kim("cnn_non_static", "CNN-non-static", "non-static"),
+        # The share of the rate that single runs on dev pointed to; `tuning` decides.
+        _kim(
+            "cnn_tuned",
+            "CNN-non-static, tuned",
+            "non-static",
+            ({"train": {"vector_rate": 0.3}},),
+        ),
         _network(
             "cl_cnn",
             "CL-CNN",

@@ -21,6 +21,7 @@ from textcapsules.reproduce.record import Record
 from textcapsules.reproduce.statistics import mean
 from textcapsules.reproduce.systems import SYSTEMS
 from textcapsules.reproduce.transfer import table5
+from textcapsules.reproduce.tuning import TUNED, TUNED_ON
 
 __all__ = ["MARK", "render_tables"]
 
@@ -60,6 +61,7 @@ def render_tables(board: Board, *, quick: bool = False) -> str:
         ablation(board),
         components(board),
         figure3(board),
+        tuning(board),
     ]
     return "\n".join(parts)
 
@@ -172,3 +174,25 @@ def figure3(board: Board) -> str:
     picture = "\n![Training loss by epoch](figure3.svg)\n" if curves else ""
     title = "## Figure 3: training loss of Capsule-B on Reuters\n\n"
     return title + markdown(header, rows) + picture
+
+
+def tuning(board: Board) -> str:
+    """Return the dev accuracy of what preset `best` and the CNN were chosen among."""
+    parts = [
+        "## Tuning: dev accuracy\n\nNo test text was read. The best mean first; in "
+        "brackets the number of runs.\n"
+    ]
+    for system, settings in TUNED.items():
+        rows = []
+        for setting in settings:
+            names = [Name("tuning", system, corpus, setting) for corpus in TUNED_ON]
+            found = [board.dev_mean(name) for name in names]
+            values = [each.value for each in found if each is not None]
+            whole = len(values) == len(found)
+            total = sum(values) / len(values) if whole else None
+            last = NOTHING if total is None else f"{100 * total:.2f}"
+            rows.append((total or 0.0, [setting, *map(with_runs, found), last]))
+        rows.sort(key=lambda row: -row[0])
+        header = [SYSTEMS[system].title, *TUNED_ON, "mean"]
+        parts.append(markdown(header, [cells for _, cells in rows]))
+    return "\n".join(parts)
