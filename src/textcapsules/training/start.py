@@ -1,8 +1,8 @@
 """Before the first step: give the capsules of every layer a length to start with.
 
 A child speaks in proportion to its length, and with the coefficient amendment once more
-so: a class's length then grows with the third or fourth power of the first weights'
-size. Drawn as usual, capsules are so short that the first steps overshoot, shrink them
+so: a class's length then grows with about the third power of the first weights' size.
+Drawn as usual, capsules are so short that the first steps can overshoot, shrink them
 further, and wait there. Weights scaled layer by layer until the capsules of some
 training texts have the length asked for start where all of them are heard.
 """

@@ -30,8 +30,8 @@ except ImportError:  # the package imports without Triton; `gpu.supports` says s
     triton = tl = None
 # Arguments that change from batch to batch. Triton would compile a kernel anew where
 # one of them is 1 or a multiple of 16; none of them counts what lies side by side in
-# memory, so that nothing is lost. Nor need the gradient of the lengths, a few numbers a
-# text, begin where 16 bytes do.
+# memory, and loads and stores stay as wide as they were. Nor need the gradient of the
+# lengths, a few numbers a text, begin where 16 bytes do.
 SIZES = ("N", "P", "T", "W", "mask_b", "mask_w", "parts", "rows", "rows_each")
 SHORT = ("dlength_ptr",)
 jit: Any = (
