@@ -39,6 +39,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mean-poses": {"average": "poses"},
     "mean-poses-two-layers": {"average": "poses", "conv_capsules": False},
     "padding-votes": {"mask_padding": False, "stride": 2, "leaky": False},
+    "edges": {"edges": True},
+    "edges-two-layers-stride-2": {"edges": True, "conv_capsules": False, "stride": 2},
+    "edges-not-shared": {"edges": True, "shared": False},
     "unigrams": {"ngram_sizes": (1,), "conv_capsules": False},
 }
 

@@ -57,9 +57,10 @@ def demo_config() -> RunConfig:
             "capsule_types": 16,
             "conv_capsules": False,
             "dropout": 0.3,
+            "edges": False,
             "transform_gain": 1.0,
         },
-        train={"epochs": 8, "joined": 1.0},
+        train={"epochs": 8, "joined": 1.0, "start_length": 0.0},
     )
 
 

@@ -36,6 +36,16 @@ def test_connections_are_the_couplings_of_the_primary_capsules():
     )
 
 
+def test_ngrams_over_the_ends_are_shown_as_far_as_they_are_there():
+    classifier = random_classifier(edges=True, conv_capsules=False)
+    found = connections(classifier, "w1 w2 w3", ngram_size=3)
+    assert found.phrases == ("w1", "w1 w2", "w1 w2 w3", "w2 w3", "w3")
+    assert all(len(values) == 5 for values in found.strengths.values())
+    nothing = connections(classifier, "", ngram_size=3)
+    assert nothing.phrases == ()
+    assert not any(nothing.strengths.values())
+
+
 @pytest.mark.parametrize("text", ["", "unknown", "w1"])
 def test_connections_of_little_text(text):
     found = connections(random_classifier(stride=2), text)

@@ -25,6 +25,15 @@ def test_a_text_shorter_than_the_ngram_is_deleted_whole():
     np.testing.assert_allclose(falls[:, :3], classifier.scores(["w1 w2"]), atol=1e-6)
 
 
+def test_an_ngram_over_the_ends_is_deleted_as_far_as_it_is_there():
+    classifier = random_classifier(edges=True)
+    ids = classifier.encode(["w1 w2 w3 w4"])
+    (falls,) = erase_ngrams(capsule_network(classifier), ids, 3, 1, first=-2)
+    kept = ["w2 w3 w4", "w3 w4", "w4", "w1", "w1 w2", "w1 w2 w3"]
+    whole, *rest = classifier.scores(["w1 w2 w3 w4", *kept])
+    np.testing.assert_allclose(falls[:, :3], whole - np.array(rest), atol=1e-6)
+
+
 @pytest.mark.parametrize("mask_padding", [True, False])
 def test_lengths_are_the_scores_in_the_documents_order(mask_padding):
     classifier = random_classifier(mask_padding=mask_padding)

@@ -10,9 +10,16 @@ def greedy(ngrams, n_tokens, row, label, top, least):
     found = []
     for place, each in enumerate(ngrams):
         for p, value in enumerate(each.values[row, :, label]):
-            start, end = p * each.stride, p * each.stride + each.size
-            if value > 0 and n_tokens and (end <= n_tokens or p == 0):
-                found.append((-float(value), place, start, min(end, n_tokens)))
+            start = each.first + p * each.stride
+            end = start + each.size
+            if each.first < 0:
+                said = range(max(start, 0), min(end, n_tokens))
+            elif end <= n_tokens or p == 0:
+                said = range(start, min(end, n_tokens))
+            else:
+                said = range(0)
+            if value > 0 and said:
+                found.append((-float(value), place, said.start, said.stop))
     found.sort()
     floor = least * -found[0][0] if found else 0
     picked = []
@@ -25,16 +32,21 @@ def greedy(ngrams, n_tokens, row, label, top, least):
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("least", [0.0, 0.5])
-def test_phrases_are_picked_greedily_and_apart(stride, least):
+@pytest.mark.parametrize("edges", [False, True])
+def test_phrases_are_picked_greedily_and_apart(stride, least, edges):
     random = np.random.default_rng(0)
     n_tokens = np.array([12, 7, 2, 1, 0])
     ngrams = [
         NgramStrengths(
             size,
             stride,
-            random.normal(size=(5, (12 - size) // stride + 1, 3)).astype(np.float32),
+            random.normal(size=(5, (12 + 2 * edge - size) // stride + 1, 3)).astype(
+                np.float32
+            ),
+            -edge,
         )
         for size in (1, 3, 4)
+        for edge in [size - 1 if edges else 0]
     ]
     picked = pick_phrases(ngrams, n_tokens, 4, least)
     for row in range(5):

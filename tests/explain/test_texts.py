@@ -53,8 +53,9 @@ def test_scores_and_labels_are_the_predicted_ones(options):
 
 
 @methods
-def test_a_text_in_a_batch_is_explained_as_alone(method):
-    classifier = random_classifier()
+@pytest.mark.parametrize("edges", [False, True])
+def test_a_text_in_a_batch_is_explained_as_alone(method, edges):
+    classifier = random_classifier(edges=edges)
     together = explain(classifier, TEXTS, method=method)
     for text, found in zip(TEXTS, together, strict=True):
         alone = explain(classifier, text, method=method)

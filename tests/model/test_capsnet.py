@@ -245,3 +245,27 @@ def test_dropped_capsules_are_whole_and_the_rest_make_up_for_them() -> None:
     torch.testing.assert_close(kept, torch.full_like(kept, 4 / 3))
     assert float((whole[:, 0] == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
     assert torch.equal(dropout.eval()(capsules), capsules)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("text", [[4], [5, 6], [2, 3, 4, 5, 6, 7]])
+def test_edges_are_words_with_zero_vectors_around_the_text(text, shared):
+    changes = {**SMALL, "architecture": "capsule-a", "shared": shared}
+    networks = []
+    for edges, longest in ((True, MAX_TOKENS), (False, MAX_TOKENS + 4)):
+        config = ModelConfig(**changes, edges=edges)
+        torch.manual_seed(0)
+        network = build_network(
+            config, n_words=N_WORDS, n_classes=N_CLASSES, max_tokens=longest
+        )
+        with torch.no_grad():
+            network.embedding.weight[1] = 0  # a word that is there and says nothing
+        networks.append(network.double().eval())
+    with_edges, without = networks
+    without.load_state_dict(with_edges.state_dict())
+    blanks = [1] * (with_edges.branches[0].ngrams.ngram_size - 1)
+    ids = torch.tensor([text])
+    around = torch.tensor([[*blanks, *text, *blanks]])
+    found = with_edges(ids, ids > 0).lengths(orphan=True)
+    expected = without(around, around > 0).lengths(orphan=True)
+    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)

@@ -26,6 +26,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     **{name: vars(preset(name).model) for name in PRESETS if name != "released"},
     "own transforms": {"shared": False},
     "own transforms, stride 2": {"shared": False, "stride": 2},
+    "edges": {"edges": True},
+    "edges, own transforms, stride 2": {"edges": True, "shared": False, "stride": 2},
     "no convolutional capsules": {"conv_capsules": False},
     "poses averaged": {"average": "poses", "squash": "exp"},
 }

@@ -54,7 +54,8 @@ def network_floor(
     moved, operations = float(FLOAT * words * V), 0.0
     weights = n_words * V if trained and train else 0
     for K in ngram_sizes(config):
-        P = (case.tokens - K) // config.stride + 1
+        edge = K - 1 if config.edges else 0
+        P = (case.tokens + 2 * edge - K) // config.stride + 1
         # Forward, gradient of the weights, and of the inputs where anything wants it.
         ngram = 2 * case.batch * P * K * V * F * ((2 + trained) if train else 1)
         linear = 2 * case.batch * P * F * C * D * (3 if train else 1)

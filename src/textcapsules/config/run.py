@@ -106,10 +106,18 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "orphan": False,
         }
     },
-    # What a search on dev alone found (reproduction/FINDINGS.md): dropout on the word
-    # vectors, first transforms long enough that couplings matter from the start, and
-    # convolutional capsules that look at one n-gram each.
-    "best": {"model": {"dropout": 0.5, "transform_gain": 4.0, "conv_window": 1}},
+    # What searches on dev alone found (reproduction/FINDINGS.md): dropout on the word
+    # vectors, which learn slower than the rest; capsules that are long from the start;
+    # convolutional capsules that look at one n-gram each; n-grams over a text's ends.
+    "best": {
+        "model": {
+            "dropout": 0.5,
+            "edges": True,
+            "transform_gain": 4.0,
+            "conv_window": 1,
+        },
+        "train": {"start_length": 0.4, "vector_rate": 0.1},
+    },
 }
 
 

@@ -110,6 +110,9 @@ class ModelConfig(Checked):
     )
     filters: int = option(32, "B, filters of the n-gram convolution", low=1)
     stride: int = option(1, "Step of the n-gram convolution over words", low=1)
+    edges: bool = option(
+        False, "N-grams may reach over a text's ends, onto zero vectors (also cnn)"
+    )
     capsule_types: int = option(32, "C, primary capsules at each position", low=1)
     capsule_size: int = option(16, "d, size of every capsule's pose", low=1)
     conv_capsules: bool = option(

@@ -65,11 +65,11 @@ def connections(
         raise ConfigError(
             f"ngram_size must be one of the model's, {sorted(by_size)}; got {size!r}."
         )
-    values, stride = by_size[size].values[0], by_size[size].stride  # (P, E)
-    starts = range(0, len(places), stride)[: len(values)]
-    phrases = tuple(
-        text[places[start][0] : places[start : start + size][-1][1]] for start in starts
-    )
+    ngrams = by_size[size]
+    values = ngrams.values[0]  # (P, E)
+    starts = range(ngrams.first, len(places), ngrams.stride)[: len(values)]
+    spans = [places[max(start, 0) : start + size] for start in starts if places]
+    phrases = tuple(text[span[0][0] : span[-1][1]] for span in spans)
     columns = values[: len(phrases)].T.tolist()  # one list a category
     names = (*classifier.labels.names, ORPHAN)[: len(columns)]
     lengths = found.lengths[0].tolist() if places else [0.0] * len(columns)

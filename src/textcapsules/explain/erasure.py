@@ -41,15 +41,24 @@ def document_lengths(
 
 
 def erase_ngrams(
-    network: CapsuleNetwork, documents: Sequence[NDArray], size: int, stride: int
+    network: CapsuleNetwork,
+    documents: Sequence[NDArray],
+    size: int,
+    stride: int,
+    first: int = 0,
 ) -> list[NDArray[np.float32]]:
     """Return how far the lengths fall without each n-gram, (P, E) a document.
 
-    The n-grams are the network's; a text shorter than one is deleted whole.
+    The n-grams are the network's, the first beginning at token `first`; a text shorter
+    than one is deleted whole.
     """
-    starts = [range(0, max(len(ids) - size, 0) + 1, stride) for ids in documents]
+    # An n-gram that may reach over the ends has at least one token inside.
+    starts = [
+        range(first, max(len(ids) - (size if first == 0 else 1), 0) + 1, stride)
+        for ids in documents
+    ]
     left = [
-        np.delete(ids, slice(start, start + size))
+        np.delete(ids, slice(max(start, 0), start + size))
         for ids, places in zip(documents, starts, strict=True)
         for start in places
     ]

@@ -40,15 +40,17 @@ def pick_phrases(
 
     Args:
         ngrams: strengths (B, P, E) of n-grams, of one size or several.
-        n_tokens: (B,), the tokens of each text; n-grams must lie inside it.
+        n_tokens: (B,), the tokens of each text; n-grams must lie inside it, but for
+            those that may reach over its ends, which are cut there.
         top: phrases at most.
         least: share of the strongest phrase's strength that the others must reach.
     """
     values = np.concatenate([found.values for found in ngrams], 1).swapaxes(1, 2)
-    starts, sizes = place_ngrams(ngrams)  # (M,)
-    ends = np.minimum(starts + sizes, n_tokens[:, None])[:, None]  # (B, 1, M)
+    first, sizes, cut = place_ngrams(ngrams)  # (M,)
+    starts = np.maximum(first, 0)
+    ends = np.minimum(first + sizes, n_tokens[:, None])[:, None]  # (B, 1, M)
     # Of a text shorter than the n-gram, the first counts: the text as a whole.
-    inside = (starts + sizes == ends) | ((starts == 0) & (ends > 0))
+    inside = (first + sizes == ends) | ((cut | (first == 0)) & (ends > starts))
     left = np.where(inside & (values > 0), values, 0)  # (B, E, M)
     floor = least * left.max(-1, initial=0)  # (B, E)
     picked = []
@@ -59,7 +61,7 @@ def pick_phrases(
         if not strength.any():
             break
         start = starts[best]
-        end = np.minimum(start + sizes[best], n_tokens[:, None, None])
+        end = np.minimum((first + sizes)[best], n_tokens[:, None, None])
         picked.append((start, end, strength, sizes[best]))
         left = np.where((starts < end) & (ends > start), 0, left)
     if not picked:
@@ -70,15 +72,16 @@ def pick_phrases(
 
 def place_ngrams(
     ngrams: Sequence[NgramStrengths],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first token and the size of every n-gram, (M,) each."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return where every n-gram begins, its size, and if ends may cut it, (M,) each."""
     counts = [found.values.shape[1] for found in ngrams]
     places = [
-        np.arange(count) * found.stride
+        found.first + np.arange(count) * found.stride
         for count, found in zip(counts, ngrams, strict=True)
     ]
     sizes = np.repeat([found.size for found in ngrams], counts)
-    return np.concatenate(places), sizes
+    cut = np.repeat([found.first < 0 for found in ngrams], counts)
+    return np.concatenate(places), sizes, cut
 
 
 def cut_phrases(

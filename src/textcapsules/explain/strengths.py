@@ -41,7 +41,10 @@ class NgramStrengths(NamedTuple):
 
     size: int
     stride: int
-    values: NDArray[np.float32]  # (B, P, E), the n-gram p begins at token p · stride
+    values: NDArray[np.float32]  # (B, P, E)
+    # Token that the first n-gram begins at, below 0 if it reaches over the text's ends;
+    # the n-gram p begins at first + p · stride.
+    first: int = 0
 
 
 class Strengths(NamedTuple):
@@ -83,25 +86,25 @@ def find_strengths(
     output = network(ids, mask, inspect=True)
     lengths = output.lengths(orphan=True)
     columns = range(lengths.shape[1]) if classes is None else classes
-    sizes = [
-        (branch.ngrams.ngram_size, branch.ngrams.stride)
+    places = [
+        (branch.ngrams.ngram_size, branch.ngrams.stride, -branch.edge)
         for branch in branches_of(network)
     ]
     if method in ("gradient", "integrated"):
         find = gradient_times_input if method == "gradient" else integrated_gradients
         tokens = find(network, ids, mask, columns)  # (B, T, E)
-        values = [window_sums(tokens, size, stride) for size, stride in sizes]
+        values = [window_sums(tokens, *place) for place in places]
     else:
         values = ngram_strengths(network, ids, mask, method, output)
         if classes is not None:
             values = [found[..., list(classes)] for found in values]
-        tokens = sum_shares(values, sizes, mask)
+        tokens = sum_shares(values, places, mask)
     shares = mass(network, output)
     return Strengths(
         to_array(lengths),
         tuple(
-            NgramStrengths(size, stride, to_array(found))
-            for (size, stride), found in zip(sizes, values, strict=True)
+            NgramStrengths(size, stride, to_array(found), first)
+            for (size, stride, first), found in zip(places, values, strict=True)
         ),
         to_array(tokens),
         to_array(shares.leak),
@@ -133,33 +136,44 @@ def ngram_strengths(
     found = []
     for branch in branches:
         size, stride = branch.ngrams.ngram_size, branch.ngrams.stride
-        falls = erase_ngrams(network, documents, size, stride)
+        falls = erase_ngrams(network, documents, size, stride, -branch.edge)
         found.append(pad_sequence([torch.from_numpy(fall) for fall in falls], True))
     return [values.to(ids.device) / len(branches) for values in found]
 
 
-def window_sums(tokens: Tensor, size: int, stride: int) -> Tensor:
+def window_sums(tokens: Tensor, size: int, stride: int, first: int) -> Tensor:
     """Return the sum of every n-gram's tokens, (B, T, E) to (B, P, E)."""
-    missing = max(size - tokens.shape[1], 0)
-    return F.pad(tokens, (0, 0, 0, missing)).unfold(1, size, stride).sum(-1)
+    missing = max(size - tokens.shape[1], 0) if first == 0 else -first
+    padded = F.pad(tokens, (0, 0, -first, missing))
+    return padded.unfold(1, size, stride).sum(-1)
 
 
 def sum_shares(
-    values: Sequence[Tensor], sizes: Sequence[tuple[int, int]], mask: Tensor
+    values: Sequence[Tensor], places: Sequence[tuple[int, int, int]], mask: Tensor
 ) -> Tensor:
-    """Share every n-gram's strength among its tokens in the text, (B, T, E)."""
+    """Share every n-gram's strength among its tokens in the text, (B, T, E).
+
+    Args:
+        values: strengths (B, P, E) of n-grams, one tensor a size.
+        places: size, stride and first token of each.
+        mask: where there are words, (B, T).
+    """
     (B, T), E = mask.shape, values[0].shape[2]
     n_tokens = mask.sum(1, keepdim=True)  # (B, 1)
     total = values[0].new_zeros(B, T, E)
-    for found, (size, stride) in zip(values, sizes, strict=True):
+    for found, (size, stride, first) in zip(values, places, strict=True):
         P = found.shape[1]
-        starts = torch.arange(P, device=mask.device) * stride
-        inside = (n_tokens - starts).clamp(0, size).unsqueeze(2)  # (B, P, 1)
-        shares = found / inside.clamp(min=1)
+        starts = first + torch.arange(P, device=mask.device) * stride  # (P,)
+        begins = starts.clamp(min=0)
+        n_inside = (torch.minimum(starts + size, n_tokens) - begins).clamp(min=1)
+        shares = found / n_inside.unsqueeze(2)  # (B, P, E)
         reach = (P - 1) * stride
-        tokens = found.new_zeros(B, reach + size, E)
+        tokens = found.new_zeros(B, reach + size, E)  # from token `first` on
         for place in range(size):
-            tokens[:, place : place + reach + 1 : stride] += shares * (place < inside)
-        n_read = min(T, reach + size)
-        total[:, :n_read] += tokens[:, :n_read]
+            inside = (starts + place >= 0) & (starts + place < n_tokens)  # (B, P)
+            tokens[:, place : place + reach + 1 : stride] += shares * inside.unsqueeze(
+                2
+            )
+        tokens = tokens[:, -first : T - first]
+        total[:, : tokens.shape[1]] += tokens
     return total

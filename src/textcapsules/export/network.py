@@ -63,11 +63,14 @@ def write_network(graph: Graph, network: CapsuleNetwork, max_tokens: int) -> str
     vectors = graph.op("Transpose", vectors, perm=[0, 2, 1])  # (B, V, T)
     poses = []
     for branch in branches:
-        mask = anything
+        edge = branch.edge
+        wide = graph.op("Pad", vectors, graph.integers(0, 0, edge, 0, 0, edge))
+        mask = repeat_first(graph, anything, 2 * edge)
         if network.pad_to is None:
-            start = first_tokens(graph, anything, branch.min_tokens)
-            mask = graph.op("Mul", graph.op("Max", words, start), readable)
-        poses.append(write_branch(graph, branch, vectors, mask))  # (B, 1, J, H)
+            start = first_tokens(graph, mask, branch.min_tokens)
+            said = repeat_first(graph, words, 2 * edge)
+            mask = graph.op("Mul", graph.op("Max", said, start), readable)
+        poses.append(write_branch(graph, branch, wide, mask))  # (B, 1, J, H)
     if network.average == "poses":
         lengths = length(graph, graph.op("Mean", *poses))
     else:
@@ -75,6 +78,12 @@ def write_network(graph: Graph, network: CapsuleNetwork, max_tokens: int) -> str
     classes = graph.slice(lengths, 2, 0, network.n_classes)  # (B, 1, n_classes, 1)
     classes = graph.op("Squeeze", classes, graph.integers(1, 3))
     return graph.op("Mul", classes, readable)
+
+
+def repeat_first(graph: Graph, columns: str, times: int) -> str:
+    """Put further copies of the first of (B, T) columns before it."""
+    first = graph.slice(columns, 1, 0, 1)
+    return graph.op("Concat", *[first] * times, columns, axis=1)
 
 
 def first_tokens(graph: Graph, ones: str, n_tokens: int) -> str:

@@ -201,7 +201,8 @@ def build_branch(
         capsule_size=config.capsule_size,
         squash=config.squash,
     )
-    positions = (max_tokens - ngram_size) // config.stride + 1
+    edge = ngram_size - 1 if config.edges else 0
+    positions = (max_tokens + 2 * edge - ngram_size) // config.stride + 1
     types, conv = config.capsule_types, None
     if config.conv_capsules:
         conv = ConvCapsules(
@@ -216,4 +217,6 @@ def build_branch(
         n_parents=n_classes + config.orphan,
         **routed,
     )
-    return NgramBranch(ngrams, primary, conv, classes, config.capsule_dropout)
+    return NgramBranch(
+        ngrams, primary, conv, classes, config.capsule_dropout, edges=config.edges
+    )

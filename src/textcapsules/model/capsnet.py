@@ -3,7 +3,8 @@
 Capsule-A is the case of a single n-gram size. A text too short for a network's windows
 (fewer than K1 + K2 - 1 tokens) is taken as that long, the missing words being zero
 vectors, so its scores depend on the text alone; an empty text has no capsule that votes
-and scores zero for every class.
+and scores zero for every class. With `edges`, n-grams also reach over both ends of a
+text, so that its first and last words stand at every place of some n-gram.
 """
 
 from typing import NamedTuple
@@ -23,14 +24,21 @@ from textcapsules.model.layers import (
 )
 from textcapsules.model.routing import Routed
 
-__all__ = ["BranchRouting", "CapsuleNetwork", "CapsuleOutput", "NgramBranch"]
+__all__ = [
+    "BranchRouting",
+    "CapsuleNetwork",
+    "CapsuleOutput",
+    "NgramBranch",
+    "lengthen",
+    "widen",
+]
 
 
 class BranchRouting(NamedTuple):
     """What one n-gram network routed, for explanations."""
 
     ngram_size: int
-    mask: Tensor  # (B, P), which n-grams lie inside the text
+    mask: Tensor  # (B, P), which n-grams are the text's
     capsules: Tensor  # (B, P, C, D), the primary ones
     conv: Routed | None  # (B, W, ...), windows to convolutional capsules, if any
     classes: Routed  # (B, ...), capsules to classes and orphan
@@ -60,8 +68,12 @@ class NgramBranch(nn.Module):
         conv: ConvCapsules | None,
         classes: ClassCapsules,
         dropout: float = 0.0,
+        *,
+        edges: bool = False,
     ) -> None:
         super().__init__()
+        # Zero vectors before and after a text: every n-gram still has one of its words.
+        self.edge = ngrams.ngram_size - 1 if edges else 0
         self.dropout = CapsuleDropout(dropout)
         self.ngrams, self.primary = ngrams, primary
         self.conv, self.classes = conv, classes
@@ -73,6 +85,7 @@ class NgramBranch(nn.Module):
         self, vectors: Tensor, mask: Tensor, *, couplings: bool = True
     ) -> BranchRouting:
         """(B, T, V) and (B, T) to what was routed to the classes."""
+        vectors, mask = widen(vectors, mask, self.edge)
         vectors, mask = lengthen(vectors, mask, self.min_tokens)
         capsules, inside = ngram_capsules(self.ngrams, self.primary, vectors, mask)
         primary = children = self.dropout(capsules)
@@ -157,6 +170,14 @@ class CapsuleNetwork(nn.Module):
         for stream in self.streams:
             main.wait_stream(stream)
         return tuple(routed)
+
+
+def widen(vectors: Tensor, mask: Tensor, edge: int) -> tuple[Tensor, Tensor]:
+    """Put `edge` zero vectors before and after every text that has a word."""
+    if not edge:
+        return vectors, mask
+    before = mask[:, :1].expand(-1, 2 * edge)
+    return F.pad(vectors, (0, 0, edge, edge)), torch.cat([before, mask], 1)
 
 
 def lengthen(vectors: Tensor, mask: Tensor, tokens: int) -> tuple[Tensor, Tensor]:

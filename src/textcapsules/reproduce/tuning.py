@@ -23,7 +23,14 @@ def _settings(
     cases = [(rate, share, usual) for rate, share in product(RATES, SHARES)]
     cases += [(RATES[0], share, other) for share in SHARES]
     for rate, share, value in cases:
-        options: Options = {"train": {"learning_rate": rate, "vector_rate": share}}
+        options: Options = {
+            "model": {"edges": False},
+            "train": {
+                "learning_rate": rate,
+                "rate_decay": 1.0,
+                "vector_rate": share,
+            },
+        }
         options.setdefault(section, {})[field] = value
         name = f"rate {rate:g}, of vectors {share:g}"
         if value == other:

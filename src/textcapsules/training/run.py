@@ -41,6 +41,7 @@ from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
+from textcapsules.training.wake import awake
 
 __all__ = ["resume", "train"]
 
@@ -71,11 +72,12 @@ def train(
     """
     folder = Path(folder)
     check_folder(folder, overwrite)
-    pick_device(config.train.device)
+    device = pick_device(config.train.device)
     if tensorboard:
         summary_writer()
     # All that can fail, before an earlier run is removed.
-    prepared = prepare(config, corpus)
+    with awake(device):
+        prepared = prepare(config, corpus)
     if folder.is_dir():
         clear(folder)
     start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
@@ -99,7 +101,8 @@ def resume(
         check_record(folder, start)
         tidy(folder)
         return classifier
-    prepared = prepare(config)
+    with awake(pick_device(config.train.device)):
+        prepared = prepare(config)
     if prepared.facts["fingerprint"] != start.get("fingerprint"):
         raise ModelFolderError(
             f"{folder} must be resumed on the data it was started on; got other texts "

@@ -33,11 +33,14 @@ def logits_by_hand(network: KimCnn, text: list[int]) -> np.ndarray:
     """Return the logits of one text, from numpy alone."""
     table = network.embedding.weight.detach().numpy()
     words = [table[word] for word in text]
-    words += [np.zeros(4)] * (3 - len(words))  # the widest window is three words
-    features = []
+    if not network.edges:
+        words += [np.zeros(4)] * (3 - len(words))  # the widest window is three words
+    inner, features = words, []
     for layer in network.ngrams:
         kernel, bias = (p.detach().numpy() for p in layer.conv.parameters())  # type: ignore[union-attr]
         size = kernel.shape[2]
+        edge = [np.zeros(4)] * (size - 1 if network.edges else 0)
+        words = [*edge, *inner, *edge]
         for filter_, offset in zip(kernel, bias, strict=True):
             best = 0.0  # ReLU
             for start in range(len(words) - size + 1):
@@ -48,15 +51,20 @@ def logits_by_hand(network: KimCnn, text: list[int]) -> np.ndarray:
     return weight @ np.array(features) + bias
 
 
-def test_network_is_the_maximum_of_every_filter_over_the_windows() -> None:
-    network = make()
+edges = pytest.mark.parametrize("edges", [False, True])
+
+
+@edges
+def test_network_is_the_maximum_of_every_filter_over_the_windows(edges: bool) -> None:
+    network = make(edges=edges)
     logits = network(*padded(TEXTS)).logits.detach().numpy()
     for row, text in zip(logits, TEXTS, strict=True):
         np.testing.assert_allclose(row, logits_by_hand(network, text), rtol=1e-12)
 
 
-def test_neither_batch_nor_padding_matters() -> None:
-    network = make()
+@edges
+def test_neither_batch_nor_padding_matters(edges: bool) -> None:
+    network = make(edges=edges)
     together = network(*padded(TEXTS, width=14)).logits
     for row, text in zip(together, TEXTS, strict=True):
         torch.testing.assert_close(row, network(*padded([text])).logits[0])
@@ -96,7 +104,8 @@ def test_without_a_norm_weights_are_left_alone() -> None:
     assert (network.output.weight == 9.0).all()
 
 
-def test_text_without_words_gives_the_bias() -> None:
-    network = make()
+@edges
+def test_text_without_words_gives_the_bias(edges: bool) -> None:
+    network = make(edges=edges)
     ids, mask = torch.zeros(1, 6, dtype=torch.long), torch.zeros(1, 6) > 0
     torch.testing.assert_close(network(ids, mask).logits[0], network.output.bias)

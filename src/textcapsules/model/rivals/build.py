@@ -39,6 +39,7 @@ def build_word_network(
             ngram_sizes=config.ngram_sizes,
             feature_maps=rival.feature_maps,
             max_norm=rival.max_norm,
+            edges=config.edges,
             **ending,
         )
     ending |= {"hidden_size": rival.hidden_size}

@@ -2,14 +2,15 @@
 
 Its variants differ in the embedding alone: drawn and trained (CNN-rand), given and kept
 (CNN-static), given and trained (CNN-non-static). A window counts only where it lies
-inside the text; a text shorter than the widest window is completed by zero vectors, so
-that its scores depend on the text alone.
+inside the text, or, with `edges`, over its ends on zero vectors as in Kim's own code; a
+text shorter than the widest window is completed by zero vectors, so that its scores
+depend on the text alone.
 """
 
 import torch
 from torch import Tensor, nn
 
-from textcapsules.model.capsnet import lengthen
+from textcapsules.model.capsnet import lengthen, widen
 from textcapsules.model.layers import NgramConv
 from textcapsules.model.rivals.output import ClassOutput
 
@@ -28,6 +29,7 @@ class KimCnn(nn.Module):
         n_classes: int,
         dropout: float = 0.5,
         max_norm: float = 3.0,
+        edges: bool = False,
         several: bool = False,
     ) -> None:
         """Make the layers.
@@ -39,11 +41,12 @@ class KimCnn(nn.Module):
             n_classes: J.
             dropout: share of features dropped in training.
             max_norm: longest weight vector of a class (0: any), see `constrain`.
+            edges: whether windows reach over a text's ends.
             several: whether a text may have several classes.
         """
         super().__init__()
         self.embedding, self.n_classes = embedding, n_classes
-        self.max_norm, self.several = max_norm, several
+        self.max_norm, self.edges, self.several = max_norm, edges, several
         self.ngrams = nn.ModuleList(
             NgramConv(
                 embedding_size=embedding.embedding_dim,
@@ -58,10 +61,10 @@ class KimCnn(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Word numbers (B, T) and their mask to the classes' logits."""
-        vectors, mask = lengthen(self.embedding(ids), mask, self.min_tokens)
-        maxima = []
+        vectors, maxima = self.embedding(ids), []
         for ngrams in self.ngrams:
-            features, inside = ngrams(vectors, mask)  # (B, P, F), (B, P)
+            wide = widen(vectors, mask, ngrams.ngram_size - 1 if self.edges else 0)
+            features, inside = ngrams(*lengthen(*wide, self.min_tokens))  # (B, P, F)
             # Features are rectified, so that zero never wins over a window inside.
             maxima.append((features * inside.unsqueeze(2)).amax(1))  # (B, F)
         pooled = self.dropout(torch.cat(maxima, 1))
