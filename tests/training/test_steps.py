@@ -94,6 +94,18 @@ def test_padded_length_never_cuts_a_text() -> None:
         assert longest <= padded_length(longest, None) < longest + 9
 
 
+@pytest.mark.parametrize(("architecture", "lengths"), [("cnn", 4), ("vd-cnn", 1)])
+def test_a_network_may_ask_for_fewer_lengths(architecture, lengths) -> None:
+    config = preset("paper").replace(model={"architecture": architecture})
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    steps = GraphSteps(config, network, torch.device("cpu"))
+    seen = set()
+    steps.step = lambda chosen, longest, epoch: seen.add(longest) or torch.ones(())  # type: ignore[method-assign]
+    documents, targets = problem()
+    list(steps.run(documents, targets, [np.array([row]) for row in range(37)], 0))
+    assert len(seen) == lengths
+
+
 @needs_gpu
 @pytest.mark.parametrize(
     "sections",
@@ -103,6 +115,7 @@ def test_padded_length_never_cuts_a_text() -> None:
         {"model": {"shared": False}},
         {"loss": {"loss": "spread"}},
         {"loss": {"orphan_in_loss": True}},
+        {"model": {"edges": True}},
     ],
     ids=str,
 )
@@ -114,6 +127,39 @@ def test_captured_steps_follow_plain_ones(sections) -> None:
     assert captured == pytest.approx(plain, rel=1e-3)
     for one, other in zip(plain_weights, weights, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=2e-3)
+
+
+@needs_gpu
+@pytest.mark.parametrize("architecture", ["cl-cnn", "vd-cnn"])
+def test_networks_over_characters_are_captured(architecture) -> None:
+    config = preset("paper").replace(
+        model={"architecture": architecture},
+        rival={"output_dropout": 0.0},
+        loss={"loss": "cross-entropy"},
+        train={"batch_size": 8},
+    )
+    documents, targets = problem()
+    found: dict[type, list[float]] = {}
+    for kind in (EagerSteps, GraphSteps):
+        torch.manual_seed(0)
+        network = build_network(
+            config.model,
+            n_words=50,
+            n_classes=3,
+            max_tokens=150,
+            rival=config.rival,
+        )
+        steps = kind(config, network.to("cuda"), torch.device("cuda"))
+        steps.set_rate(1e-5)
+        found[kind] = []
+        for epoch in range(3):
+            batches = epoch_batches(list(map(len, documents)), 8, seed=0, epoch=epoch)
+            losses = steps.run(documents, targets, batches, epoch)
+            found[kind] += [float(loss) for loss in losses]
+    assert isinstance(steps, GraphSteps)
+    assert not steps.refused
+    assert len(steps.graphs) == 1
+    assert found[GraphSteps] == pytest.approx(found[EagerSteps], rel=1e-2)
 
 
 @needs_gpu

@@ -26,7 +26,8 @@ __all__ = ["EagerSteps", "GraphSteps", "make_steps"]
 
 log = logging.getLogger(__name__)
 
-# Lengths are rounded up to this, so that few graphs serve all batches.
+# Lengths are rounded up to this, or to what a network says of itself (`length_step`),
+# so that few graphs serve all batches.
 LENGTH_STEP = 8
 
 # cuBLAS takes 32 MiB for each stream unless told otherwise before its first product;
@@ -111,6 +112,7 @@ class GraphSteps(EagerSteps):
             config.train.batch_size, dtype=torch.int64, device=device
         )
         self.key: tuple[Any, ...] = ()
+        self.length_step: int = getattr(network, "length_step", LENGTH_STEP)
 
     def run(
         self,
@@ -128,12 +130,14 @@ class GraphSteps(EagerSteps):
         for rows in batches:
             chosen = order[start : start + len(rows)]
             start += len(rows)
-            longest = padded_length(int(lengths[rows].max()), self.ids.shape[1])
+            longest = padded_length(
+                int(lengths[rows].max()), self.ids.shape[1], self.length_step
+            )
             yield self.step(chosen, longest, epoch) * len(rows)
 
     def load(self, documents: Sequence[NDArray], targets: NDArray, epoch: int) -> None:
         """Put all texts on the device, in place where the graphs know their place."""
-        longest = padded_length(max(map(len, documents)), None)
+        longest = padded_length(max(map(len, documents)), None, self.length_step)
         shape = (len(documents), longest, *documents[0].shape[1:])
         ids = np.zeros(shape, dtype=np.int64)  # (N, T) or (N, T, F)
         for row, words in enumerate(documents):
@@ -230,13 +234,15 @@ def use_precision(network: nn.Module, precision: str, device: torch.device) -> N
         torch.backends.cudnn.allow_tf32 = fast
 
 
-def padded_length(longest: int, limit: int | None) -> int:
+def padded_length(longest: int, limit: int | None, step: int = LENGTH_STEP) -> int:
     """Round a length up, but not past the longest text's.
 
     >>> padded_length(17, None), padded_length(0, None), padded_length(17, 20)
     (24, 8, 20)
+    >>> padded_length(17, None, step=100)
+    100
     """
-    padded = max(-(-longest // LENGTH_STEP), 1) * LENGTH_STEP
+    padded = max(-(-longest // step), 1) * step
     return padded if limit is None else min(padded, limit)
 
 

@@ -110,3 +110,36 @@ def test_gradients_reach_every_parameter() -> None:
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
+
+
+def whole(network: CharCnn, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return the logits with every frame computed, of padding too."""
+    padded = torch.nn.functional.pad(
+        backwards(ids, mask), (0, network.length - ids.shape[1])
+    )
+    frames = network.convolutions(network.one_hot[padded].transpose(1, 2))
+    assert frames.shape[2] == network.n_frames
+    return network.full(frames.flatten(1))
+
+
+@pytest.mark.parametrize("length", [123, 300, 310])
+@pytest.mark.parametrize("n_characters", [0, 1, 26, 27, 28, 54, 122, 123, 201, 300])
+def test_one_silent_frame_stands_for_all(length: int, n_characters: int) -> None:
+    network = make(length=length).double()
+    for layer in network.convolutions:  # zero biases would make silence zero
+        if isinstance(layer, torch.nn.Conv1d):
+            torch.nn.init.normal_(layer.bias, std=0.3)  # type: ignore[arg-type]
+    n_characters = min(n_characters, length)
+    ids, mask = batch(["abc. xyz! " * 30, "é", "pq"])
+    ids, mask = ids[:, : max(n_characters, 1)], mask[:, : max(n_characters, 1)]
+    mask = mask & (n_characters > 0)
+    found, expected = network(ids * mask, mask).logits, whole(network, ids * mask, mask)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    grads = [
+        torch.autograd.grad(logits.square().sum(), list(network.parameters()))
+        for logits in (found, expected)
+    ]
+    for (name, _), one, other in zip(network.named_parameters(), *grads, strict=True):
+        torch.testing.assert_close(
+            one, other, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: name + text
+        )

@@ -2,8 +2,8 @@
 
 Characters are one-hot vectors read backwards, the latest first; padding, blanks and
 characters outside the alphabet are zero. Every text is padded to the same length, as
-published: the fully connected layers have a weight for each of the last frames, and
-padding gives the same zeros in whatever batch.
+published: the fully connected layers have a weight for each of the last frames. Frames
+that see padding alone are all the same, so one is computed and stands for them.
 """
 
 import torch
@@ -19,14 +19,14 @@ SIZES = {"small": (256, 1024, 0.05), "large": (1024, 2048, 0.02)}
 # Width of each convolution, and of the pooling after it if any (the published table 1).
 LAYERS = ((7, 3), (7, 3), (3, 0), (3, 0), (3, 0), (3, 3))
 N_FEATURES = 70  # the published alphabet has the hyphen twice: one of them stays empty
+# A frame begins FRAME_STEP characters after the one before, and sees FRAME_WIDTH.
+FRAME_STEP, FRAME_WIDTH = 27, 123
 
 
 class CharCnn(nn.Module):
     """Six convolutions, three of them pooled, and three full layers."""
 
-    # Its time is in convolutions: a captured step would win nothing, and every padded
-    # length would be captured for itself.
-    capturable = False
+    length_step = 4 * FRAME_STEP  # few captured steps for all lengths
     one_hot: Tensor  # (n_characters, 70)
 
     def __init__(
@@ -84,13 +84,23 @@ class CharCnn(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Character numbers (B, T) and their mask to the classes' logits."""
         ids, mask = ids[:, : self.length], mask[:, : self.length]
-        ids = F.pad(backwards(ids, mask), (0, self.length - ids.shape[1]))
-        quantised = self.one_hot[ids].transpose(1, 2)  # (B, 70, length)
-        frames = self.convolutions(quantised)  # (B, features, n_frames)
+        n_spoken = max(-(-ids.shape[1] // FRAME_STEP), 1)  # frames with a character
+        n_silent = self.n_frames - n_spoken
+        read = self.length
+        if n_silent > 0:
+            read = (n_spoken - 1) * FRAME_STEP + FRAME_WIDTH
+        ids = F.pad(backwards(ids, mask), (0, read - ids.shape[1]))
+        quantised = self.one_hot[ids].transpose(1, 2)  # (B, 70, read)
+        frames = self.convolutions(quantised)  # (B, features, frames)
+        if n_silent > 0:
+            silence = quantised.new_zeros(1, N_FEATURES, FRAME_WIDTH)
+            silent = self.convolutions(silence)  # (1, features, 1)
+            frames = torch.cat([frames, silent.expand(len(ids), -1, n_silent)], 2)
         return ClassOutput(self.full(frames.flatten(1)), several=self.several)
 
 
 def backwards(ids: Tensor, mask: Tensor) -> Tensor:
     """Return the tokens of each row (B, T) in reverse, padding still on the right."""
-    places = mask.sum(1, keepdim=True) - 1 - torch.arange(ids.shape[1]).to(ids)
+    order = torch.arange(ids.shape[1], device=ids.device)
+    places = mask.sum(1, keepdim=True) - 1 - order
     return ids.gather(1, places.clamp(min=0)) * mask

@@ -55,15 +55,15 @@ class KimCnn(nn.Module):
             )
             for size in ngram_sizes
         )
-        self.min_tokens = max(ngram_sizes)
+        self.ngram_sizes, self.min_tokens = ngram_sizes, max(ngram_sizes)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(feature_maps * len(ngram_sizes), n_classes)
 
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Word numbers (B, T) and their mask to the classes' logits."""
         vectors, maxima = self.embedding(ids), []
-        for ngrams in self.ngrams:
-            wide = widen(vectors, mask, ngrams.ngram_size - 1 if self.edges else 0)
+        for size, ngrams in zip(self.ngram_sizes, self.ngrams, strict=True):
+            wide = widen(vectors, mask, size - 1 if self.edges else 0)
             features, inside = ngrams(*lengthen(*wide, self.min_tokens))  # (B, P, F)
             # Features are rectified, so that zero never wins over a window inside.
             maxima.append((features * inside.unsqueeze(2)).amax(1))  # (B, F)

@@ -24,8 +24,6 @@ UNITS = 2048
 class VdCnn(nn.Module):
     """Stages of convolutional blocks over characters, k-max pooling, full layers."""
 
-    capturable = False  # as for `CharCnn`: its time is in convolutions
-
     def __init__(
         self,
         *,
@@ -46,6 +44,7 @@ class VdCnn(nn.Module):
         """
         super().__init__()
         self.n_classes, self.length, self.several = n_classes, length, several
+        self.length_step = length  # one captured step for all
         self.embedding = nn.Embedding(n_characters, EMBEDDING_SIZE)
         layers: list[nn.Module] = [nn.Conv1d(EMBEDDING_SIZE, FEATURES[0], 3, padding=1)]
         width = FEATURES[0]
