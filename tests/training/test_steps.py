@@ -106,6 +106,30 @@ def test_a_network_may_ask_for_fewer_lengths(architecture, lengths) -> None:
     assert len(seen) == lengths
 
 
+def test_texts_are_copied_once_and_graphs_forgotten_when_they_must() -> None:
+    config = preset("paper").replace(model=TINY_MODEL, loss={"loss": "spread"})
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    steps = GraphSteps(config, network, torch.device("cpu"))
+    documents, targets = problem()
+    steps.load(documents, targets, 0)
+    ids, graphs = steps.ids, {8: "a graph"}
+    steps.graphs = dict(graphs)  # type: ignore[arg-type]
+    documents[0][:] = 7  # seen only if the texts were read again
+    steps.load(documents, targets, 0)
+    assert steps.ids is ids
+    assert not (ids[0] == 7).any()
+    steps.load(list(documents), targets, 0)  # others of the same shape: in place
+    assert steps.ids is ids
+    assert (ids[0, : len(documents[0])] == 7).all()
+    assert steps.graphs == graphs
+    steps.load(documents[1:], targets[1:], 0)  # fewer: the graphs' place is gone
+    assert len(steps.ids) == 36
+    assert not steps.graphs
+    steps.graphs = dict(graphs)  # type: ignore[arg-type]
+    steps.load(*steps.texts, 1)  # another margin is frozen into the graphs
+    assert not steps.graphs
+
+
 @needs_gpu
 @pytest.mark.parametrize(
     "sections",

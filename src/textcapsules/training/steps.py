@@ -111,7 +111,9 @@ class GraphSteps(EagerSteps):
         self.rows = torch.zeros(
             config.train.batch_size, dtype=torch.int64, device=device
         )
-        self.key: tuple[Any, ...] = ()
+        self.texts: tuple[Any, Any] = (None, None)  # on the device
+        self.shapes: list[torch.Size] = []  # of what is there
+        self.margin = 0
         self.length_step: int = getattr(network, "length_step", LENGTH_STEP)
 
     def run(
@@ -136,7 +138,18 @@ class GraphSteps(EagerSteps):
             yield self.step(chosen, longest, epoch) * len(rows)
 
     def load(self, documents: Sequence[NDArray], targets: NDArray, epoch: int) -> None:
-        """Put all texts on the device, in place where the graphs know their place."""
+        """Put all texts on the device, unless they are the ones already there."""
+        if self.texts[0] is not documents or self.texts[1] is not targets:
+            self.place(documents, targets)
+            self.texts = documents, targets
+        # The spread loss's margin is a number of the epoch, frozen into a capture.
+        margin = epoch if self.config.loss.loss == "spread" else 0
+        if margin != self.margin:
+            self.margin = margin
+            self.forget()
+
+    def place(self, documents: Sequence[NDArray], targets: NDArray) -> None:
+        """Copy texts to the device, in place where the graphs know their place."""
         longest = padded_length(max(map(len, documents)), None, self.length_step)
         shape = (len(documents), longest, *documents[0].shape[1:])
         ids = np.zeros(shape, dtype=np.int64)  # (N, T) or (N, T, F)
@@ -144,18 +157,21 @@ class GraphSteps(EagerSteps):
             ids[row, : len(words)] = words
         n_words = np.array([len(words) for words in documents], dtype=np.int64)
         new = [torch.from_numpy(part) for part in (ids, n_words, targets)]
-        # The spread loss's margin is a number of the epoch, frozen into a capture.
-        margin = epoch if self.config.loss.loss == "spread" else 0
-        key = (*(part.shape for part in new), margin)
-        if key == self.key:
+        shapes = [part.shape for part in new]
+        if shapes == self.shapes:
             for old, part in zip(
                 (self.ids, self.n_words, self.targets), new, strict=True
             ):
                 old.copy_(part)
             return
-        self.graphs.clear()
-        self.key, self.pool = key, None  # a pool goes with the last of its graphs
+        self.shapes = shapes
         self.ids, self.n_words, self.targets = (part.to(self.device) for part in new)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the graphs: what they have frozen is no longer so."""
+        self.graphs.clear()
+        self.pool = None  # a pool goes with the last of its graphs
 
     def step(self, chosen: Tensor, longest: int, epoch: int) -> Tensor:
         """Replay the step for this length; the first of a kind runs as it is.
