@@ -1,4 +1,4 @@
-"""Is Capsule-B better than the best rival by more than chance?
+"""Is Capsule-B better than a rival by more than chance?
 
 Both are compared on the folds or seeds that they share: their figures by a paired
 t-test, and their answers text by text with McNemar's exact test. Folds have different
@@ -19,21 +19,27 @@ from textcapsules.reproduce.record import Record
 from textcapsules.reproduce.statistics import mcnemar, paired_t, unpack
 from textcapsules.reproduce.systems import SYSTEMS
 
-__all__ = ["HEADER", "against_best"]
+__all__ = ["HEADER", "NO_CAPSULES", "against_best"]
 
-HEADER = ("best rival", "Capsule-B less it", "pairs", "p, paired t", "p, McNemar")
+HEADER = ("system", "rival", "difference", "pairs", "p, paired t", "p, McNemar")
+NO_CAPSULES = tuple(name for name, entry in SYSTEMS.items() if entry.kind != "capsule")
 
 
 def against_best(
-    board: Board, name: Name, rivals: str, path: tuple[str, ...]
+    board: Board,
+    name: Name,
+    setting: str,
+    path: tuple[str, ...],
+    rivals: Sequence[str] = NO_CAPSULES,
 ) -> list[str] | None:
-    """Compare a figure of Capsule-B with the best system that is no capsule network.
+    """Compare a figure of a system with that of the best of its rivals.
 
     Args:
         board: the figures.
-        name: Capsule-B's.
-        rivals: the setting of the others.
+        name: the system's.
+        setting: of the rivals.
         path: from a test set's figures to the one compared.
+        rivals: their names.
 
     Returns:
         The cells under `HEADER`; None where there is nothing to compare.
@@ -41,9 +47,8 @@ def against_best(
     ours = board.runs(name)
     found = [
         (shared_score(ours, theirs, name.corpus, path), system, theirs)
-        for system, entry in SYSTEMS.items()
-        if entry.kind != "capsule"
-        and (theirs := board.runs(name._replace(system=system, setting=rivals)))
+        for system in rivals
+        if (theirs := board.runs(name._replace(system=system, setting=setting)))
         and ours.keys() & theirs.keys()
     ]
     if not found:
@@ -58,10 +63,10 @@ def against_best(
     sides = [answers(runs, name.corpus, path[:-1], both) for runs in (ours, theirs)]
     same_texts = sides[0].shape == sides[1].shape
     by_text = mcnemar(*sides) if same_texts else math.nan
-    title = SYSTEMS[system].title
+    titles = [SYSTEMS[name.system].title, SYSTEMS[system].title]
     p_value = chance(paired_t(*values))
     texts = chance(by_text) if same_texts else NOTHING
-    return [title, f"{gap:+.1f}", str(len(both)), p_value, texts]
+    return [*titles, f"{gap:+.1f}", str(len(both)), p_value, texts]
 
 
 def shared_score(
