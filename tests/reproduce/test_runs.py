@@ -7,6 +7,7 @@ import pytest
 
 from textcapsules.data.load import load_corpus
 from textcapsules.evaluate import evaluate
+from textcapsules.reproduce import runs
 from textcapsules.reproduce.cell import select
 from textcapsules.reproduce.plan import Plan
 from textcapsules.reproduce.quick import QUICK, quick_place, write_tiny_corpora
@@ -127,3 +128,17 @@ def test_tiny_corpora_are_taken_from_real_files(tmp_path):
         assert path.read_bytes() == (made / path.relative_to(real)).read_bytes()
     assert "the" in words
     assert np.all([word == word.lower() for word in words])
+
+
+def test_a_copy_is_told_its_commit(monkeypatch):
+    runs.commit.cache_clear()
+    monkeypatch.setenv("TEXTCAPSULES_COMMIT", "0123456789ab")
+    assert runs.commit() == "0123456789ab"
+    runs.commit.cache_clear()
+    monkeypatch.delenv("TEXTCAPSULES_COMMIT")
+    monkeypatch.setattr(runs, "git", lambda _folder, *words: ANSWERS[words[0]])
+    assert runs.commit() == "ba9876543210+"
+    runs.commit.cache_clear()
+
+
+ANSWERS = {"ls-files": "", "rev-parse": "ba9876543210", "status": " M runs.py"}

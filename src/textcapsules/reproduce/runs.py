@@ -178,8 +178,10 @@ def bits(right: ArrayLike) -> str:
 def commit() -> str | None:
     """Return the commit the code is at, `+` where files differ from it.
 
-    A copy without its repository may be told by TEXTCAPSULES_COMMIT.
+    A copy apart from its repository is told by TEXTCAPSULES_COMMIT.
     """
+    if told := os.environ.get("TEXTCAPSULES_COMMIT"):
+        return told
     package = Path(__file__).parents[1]
     try:
         # Fails where the package lies in somebody else's repository.
@@ -187,7 +189,7 @@ def commit() -> str | None:
         head = git(package, "rev-parse", "--short=12", "HEAD")
         changes = git(package, "status", "--porcelain", "--untracked-files=no", ".")
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("TEXTCAPSULES_COMMIT")
+        return None
     return head + ("+" if changes else "")
 
 
