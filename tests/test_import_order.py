@@ -41,7 +41,7 @@ ORDER = """
     losses_gpu losses metrics calibrate classifier
     training training.resolve training.prepare training.selection training.checkpoint
     training.start training.steps training.loop training.fit training.folder
-    training.run
+    training.wake training.run
     evaluate bulk
     explain explain.deferred explain.types explain.routes explain.contributions
     explain.gradients explain.erasure explain.strengths explain.phrases
