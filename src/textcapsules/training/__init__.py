@@ -1,5 +1,5 @@
 """Training, in order.
 
 `resolve`, `prepare`, `selection`, `checkpoint`, `start`, `steps`, `loop`, `fit`,
-`folder`, `run`.
+`folder`, `wake`, `run`.
 """
