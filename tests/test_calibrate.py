@@ -181,3 +181,46 @@ def test_many_scores_are_searched_on_a_grid_that_is_fine_enough(
     monkeypatch.setattr(calibrate, "MAX_CANDIDATES", 10**6)
     _, exact = best_threshold(scores, targets)
     assert exact - 0.01 <= value <= exact  # 400 steps of 2,000 scores: a hair's breadth
+
+
+def test_of_one_of_two_joined_documents_a_stretch_is_kept() -> None:
+    documents = [np.arange(100, 140), np.arange(200, 210), np.arange(0)]
+    pairs = np.array([[0, 1]] * 400 + [[2, 0]] * 20)
+    joined, labels = join_documents(
+        documents, np.eye(3), pairs, 200, share=0.25, seed=3
+    )
+    kept: dict[int, list[int]] = {0: [], 1: []}
+    starts = set()
+    for ids in joined[:400]:
+        parts = [ids[ids < 200], ids[ids >= 200]]
+        assert ids.tolist() == np.concatenate(parts).tolist()  # in this order
+        whole = [len(part) == len(documents[row]) for row, part in enumerate(parts)]
+        assert any(whole)
+        for row, part in enumerate(parts):
+            assert (np.diff(part) == 1).all()  # a stretch, nothing left out
+            if not whole[row]:
+                kept[row].append(len(part))
+                starts.add(int(part[0]) - 100 * (row + 1))
+    assert 150 < len(kept[0]) < 250  # either is cut as often as the other
+    assert min(kept[0]) in (10, 11)  # a quarter of 40, rounded up
+    assert len(starts) > 20  # anywhere in the text
+    assert all(len(ids) in range(10, 41) for ids in joined[400:])
+    assert labels[0].tolist() == [1, 1, 0]
+    again, _ = join_documents(documents, np.eye(3), pairs, 200, share=0.25, seed=3)
+    other, _ = join_documents(documents, np.eye(3), pairs, 200, share=0.25, seed=4)
+    assert [ids.tolist() for ids in again] == [ids.tolist() for ids in joined]
+    assert [ids.tolist() for ids in other] != [ids.tolist() for ids in joined]
+
+
+def test_texts_are_cut_between_words() -> None:
+    texts = ["a b c d e f g h", "1 2 3 4 5 6 7 8"]
+    joined = join_texts(texts, np.array([[0, 1]] * 50), share=0.5, seed=0)
+    for text in joined:
+        halves = [
+            " ".join(word for word in text.split() if word.isalpha() == is_alpha)
+            for is_alpha in (True, False)
+        ]
+        assert all(part in whole for part, whole in zip(halves, texts, strict=True))
+        assert any(part == whole for part, whole in zip(halves, texts, strict=True))
+        assert min(len(part.split()) for part in halves) >= 4
+    assert len(set(joined)) > 5

@@ -6,7 +6,9 @@ labels. On such documents a threshold (and an epoch) can be chosen honestly: the
 set is never looked at. Scores of any model can be calibrated this way.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -59,20 +61,56 @@ def joined_pairs(targets: NDArray, n_pairs: int, seed: Any) -> NDArray:
 
 
 def join_documents(
-    documents: Sequence[NDArray], targets: NDArray, pairs: NDArray, max_tokens: int
+    documents: Sequence[NDArray],
+    targets: NDArray,
+    pairs: NDArray,
+    max_tokens: int,
+    *,
+    share: float = 1.0,
+    seed: Any = 0,
 ) -> tuple[list[NDArray], NDArray]:
-    """Join token numbers pair by pair; each half is cut so that both are read."""
-    half = max(max_tokens // 2, 1)
-    joined = [
-        np.concatenate([documents[first][:half], documents[second][:half]])
-        for first, second in pairs
-    ]
+    """Join token numbers pair by pair; each half is cut so that both are read.
+
+    Args:
+        documents: single ones.
+        targets: (N, J), their labels.
+        pairs: (P, 2), which of them to join.
+        max_tokens: of a joined document.
+        share: below one, a stretch of one of the two is taken (`cut_one`): few texts
+            speak of two things at equal length.
+        seed: of what is cut.
+    """
+    half, random = max(max_tokens // 2, 1), np.random.default_rng(seed)
+    joined = []
+    for pair in pairs:
+        parts = [documents[row][:half] for row in pair]
+        joined.append(np.concatenate(cut_one(parts, share, random)))
     return joined, np.maximum(targets[pairs[:, 0]], targets[pairs[:, 1]])
 
 
-def join_texts(texts: Sequence[str], pairs: NDArray) -> list[str]:
-    """Join whole texts pair by pair, for models that read text."""
-    return [f"{texts[first]} {texts[second]}" for first, second in pairs]
+def join_texts(
+    texts: Sequence[str], pairs: NDArray, *, share: float = 1.0, seed: Any = 0
+) -> list[str]:
+    """Join texts pair by pair, for models that read text; `share` as for documents."""
+    if share == 1:
+        return [f"{texts[first]} {texts[second]}" for first, second in pairs]
+    random, words = np.random.default_rng(seed), [text.split() for text in texts]
+    return [
+        " ".join(chain(*cut_one([words[row] for row in pair], share, random)))
+        for pair in pairs
+    ]
+
+
+def cut_one(parts: list[Any], share: float, random: np.random.Generator) -> list[Any]:
+    """Cut one of two sequences, drawn, to a stretch of at least `share` of it."""
+    if share == 1:
+        return parts
+    which = int(random.integers(2))
+    n_all = len(parts[which])
+    n_kept = math.ceil(random.uniform(share, 1) * n_all)
+    start = int(random.integers(n_all - n_kept + 1))
+    parts[which] = parts[which][start : start + n_kept]
+    return parts
 
 
 def best_threshold(

@@ -60,7 +60,12 @@ def demo_config() -> RunConfig:
             "edges": False,
             "transform_gain": 1.0,
         },
-        train={"epochs": 8, "joined": 1.0, "start_length": 0.0},
+        train={
+            "epochs": 8,
+            "joined": 1.0,
+            "joined_share": 1.0,
+            "start_length": 0.0,
+        },
     )
 
 
@@ -140,7 +145,7 @@ def joined_set(
 ) -> tuple[list[str], NDArray]:
     """Return as many joined texts as there are texts, after those if asked."""
     pairs = joined_pairs(targets, len(texts), 0)
-    joined = join_texts(texts, pairs)
+    joined = join_texts(texts, pairs, share=demo_config().train.joined_share)
     both = targets[pairs[:, 0]] + targets[pairs[:, 1]]  # a pair shares no label
     if not singles:
         return joined, both

@@ -246,6 +246,13 @@ class TrainConfig(Checked):
         "Training texts made by joining two, per single one, drawn each epoch",
         low=0.0,
     )
+    joined_share: float = option(
+        1.0,
+        "Least part kept of one of two joined texts, the other being whole (1: both "
+        "are), in training and on dev",
+        above=0.0,
+        high=1.0,
+    )
     threshold_for: Literal["exact-match", "micro-f1"] = option(
         "exact-match", "What the calibrated threshold makes best on joined dev texts"
     )

@@ -20,6 +20,7 @@ EPOCHS, PATIENCE = 20, 4
 BATCH, LARGE_BATCH = 25, 50
 # Of every network; TF-IDF and fastText know no such choice.
 PRECISION = "tf32"
+JOINED_SHARE = 1.0  # every system is calibrated on the same joined documents
 LARGE = ("ag-news", "sst2-phrases")
 
 EPOCH_BY: dict[str, Options] = {
@@ -130,6 +131,7 @@ class Plan:
         own = entry.by_corpus.get(corpus, {})
         for options in (PRESETS[entry.preset], entry.options, own, *extra):
             config = config.replace(**options)
+        config = config.replace(train={"joined_share": JOINED_SHARE})
         if config.train.select == "last":  # every epoch is the last one's beginning
             config = config.replace(train={"patience": 0})
         for section, values in self.adjust.items():

@@ -145,7 +145,13 @@ def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
     if not n_joined:
         return train
     pairs = joined_pairs(train.targets, n_joined, [config.train.seed, epoch])
-    joined, targets = join_documents(*train, pairs, config.text.max_tokens)
+    joined, targets = join_documents(
+        *train,
+        pairs,
+        config.text.max_tokens,
+        share=config.train.joined_share,
+        seed=[config.train.seed, epoch, 1],
+    )
     return Encoded(
         [*train.documents, *joined], np.concatenate([train.targets, targets])
     )

@@ -29,7 +29,13 @@ class DevSet:
             pairs = joined_pairs(
                 dev.targets, len(dev.documents), config.data.split_seed
             )
-            joined = join_documents(*dev, pairs, config.text.max_tokens)
+            joined = join_documents(
+                *dev,
+                pairs,
+                config.text.max_tokens,
+                share=config.train.joined_share,
+                seed=config.data.split_seed,
+            )
             self.several, self.source = Encoded(*joined), "joined dev documents"
 
     def judge(self, network: System) -> dict[str, float]:
