@@ -5,14 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from textcapsules.calibrate import best_threshold, join_documents, joined_pairs
 from textcapsules.data.load import load_corpus
 from textcapsules.evaluate import evaluate
+from textcapsules.model.score import score_documents
 from textcapsules.reproduce import runs
 from textcapsules.reproduce.cell import select
 from textcapsules.reproduce.plan import Plan
 from textcapsules.reproduce.quick import QUICK, quick_place, write_tiny_corpora
 from textcapsules.reproduce.runs import Place, execute
 from textcapsules.reproduce.statistics import unpack
+from textcapsules.training.prepare import target_matrix
 from textcapsules.training.run import train
 
 PLAN = Plan(folds=2, seeds=2, adjust=QUICK)
@@ -52,6 +55,7 @@ def test_record_of_one_label(place, tmp_path):
     ]
     assert unpack(test["right"], test["texts"]).tolist() == right
     assert (record["seed"], record["fold"]) == (1, 0)
+    assert "unequal" not in record
     assert record["key"] == cell.key
     assert record["losses"] == pytest.approx(
         [epoch["loss"] for epoch in classifier.record["epochs"]], abs=1e-5
@@ -76,6 +80,30 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
             right = unpack(shown.pop("right"), found["texts"])
             assert shown == pytest.approx(figures, abs=1e-6)
             assert right.mean() == pytest.approx(figures["exact_match"])
+        # The second threshold, from joined dev texts of unequal parts, by hand.
+        dev = load_corpus(config.data).dev
+        documents = classifier.encode([example.text for example in dev])
+        targets = target_matrix(dev, classifier.labels.names)
+        pairs = joined_pairs(targets, len(dev), config.data.split_seed)
+        joined, labels = join_documents(
+            documents,
+            targets,
+            pairs,
+            config.text.max_tokens,
+            share=0.2,
+            seed=config.data.split_seed,
+        )
+        threshold, _ = best_threshold(
+            score_documents(classifier.network, joined), labels
+        )
+        assert record["unequal"]["threshold"] == pytest.approx(threshold)
+        test = load_corpus(config.data).test
+        scores = classifier.scores([example.text for example in test])
+        truth = target_matrix(test, classifier.labels.names) > 0
+        right = ((scores >= threshold) == truth).all(1)
+        unequal = found["unequal"]
+        assert unpack(unequal["right"], len(test)).tolist() == right.tolist()
+        assert unequal["exact_match"] == pytest.approx(right.mean(), abs=1e-6)
     assert record["test"]["reuters-multi"]["texts"] == 16
     assert record["test"]["reuters-full"]["texts"] == 32
 

@@ -161,6 +161,28 @@ def test_table5_shows_both_thresholds_and_averages(tmp_path):
     assert "joined dev" not in {row[1] for row in full}  # no run, no row
 
 
+def test_a_figure_that_older_records_lack_is_the_mean_of_the_others(tmp_path):
+    records = Records(tmp_path)
+    figures = {
+        f"{average}_{measure}": 0.7
+        for average in ("micro", "samples")
+        for measure in ("precision", "recall", "f1")
+    }
+    half = {"exact_match": 0.2, "right": "f0", **figures}
+    old, new = cells("table5", "capsule_b/reuters-multi", "accuracy")
+    add(records, old, {"half": half, "calibrated": half})
+    again = {**half, "exact_match": 0.6}
+    add(records, new, {"half": half, "calibrated": half, "unequal": again})
+    table = section(page(records), "Table 5")
+    assert rows(table, "Capsule-B")[0][2:5] == ["20.0 ± 0.0", "20.0 ± 0.0", "60.0"]
+    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B")
+    assert [(row[2], row[-1]) for row in full[:3]] == [
+        ("0.5", "2"),
+        ("calibrated", "2"),
+        ("calibrated on unequal parts", "1"),
+    ]
+
+
 def test_margin_line_of_a_rival_meets_the_capsules_own_loss(tmp_path):
     records = Records(tmp_path)
     for only, setting, right in (

@@ -41,8 +41,16 @@ class Board:
 
     def mean(self, name: Name, *path: str) -> Mean | None:
         """Return the mean of one figure of the test set."""
-        runs = self.runs(name).values()
+        runs = self.runs_with(name, *path).values()
         return mean([value_of(run, name.corpus, path) for run in runs])
+
+    def runs_with(self, name: Name, *path: str) -> dict[int, Record]:
+        """Return the runs whose records hold a figure: older ones may lack some."""
+        return {
+            repeat: run
+            for repeat, run in self.runs(name).items()
+            if path[0] in run["test"][name.corpus]
+        }
 
     def dev_mean(self, name: Name) -> Mean | None:
         """Return the mean dev score of a figure's runs."""

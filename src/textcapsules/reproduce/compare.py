@@ -44,11 +44,15 @@ def against_best(
     Returns:
         The cells under `HEADER`; None where there is nothing to compare.
     """
-    ours = board.runs(name)
+    ours = board.runs_with(name, *path)
     found = [
         (shared_score(ours, theirs, name.corpus, path), system, theirs)
         for system in rivals
-        if (theirs := board.runs(name._replace(system=system, setting=setting)))
+        if (
+            theirs := board.runs_with(
+                name._replace(system=system, setting=setting), *path
+            )
+        )
         and ours.keys() & theirs.keys()
     ]
     if not found:

@@ -20,11 +20,13 @@ from textcapsules.data.load import load_corpus
 from textcapsules.evaluate import evaluate_scores
 from textcapsules.reproduce.cell import Cell, differences
 from textcapsules.reproduce.record import Record
-from textcapsules.training.prepare import target_matrix
+from textcapsules.training.prepare import Encoded, target_matrix
 from textcapsules.training.run import train
+from textcapsules.training.selection import DevSet
 
 __all__ = ["Place", "execute"]
 
+UNEQUAL = 0.2  # least share of the shorter of two joined parts: a second calibration
 NEVER = 1e9  # seconds between checkpoints: a run here is done again as a whole
 
 
@@ -54,7 +56,8 @@ def execute(cell: Cell, place: Place) -> Record:
     with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
         classifier = train(config, Path(folder) / "model", corpus=corpus)
     trained = classifier.record
-    test = judge(classifier, corpus.test, cell.tests)
+    unequal = calibrate_unequal(classifier, corpus.dev) if cell.tests else None
+    test = judge(classifier, corpus.test, cell.tests, unequal)
     best = trained["epochs"][trained["best_epoch"] - 1]
     facts = trained["corpus"]
     return {
@@ -70,6 +73,7 @@ def execute(cell: Cell, place: Place) -> Record:
             if name.startswith("dev_") and name != "dev_seconds"
         },
         "calibration": trained["calibration"],
+        **({} if unequal is None else {"unequal": unequal}),
         "test": test,
         "best_epoch": trained["best_epoch"],
         "losses": [round(epoch["loss"], 5) for epoch in trained["epochs"]],
@@ -105,8 +109,28 @@ def portable(config: RunConfig) -> RunConfig:
     )
 
 
+def calibrate_unequal(
+    classifier: TextClassifier, dev: Sequence[Example]
+) -> dict[str, Any] | None:
+    """Return the threshold from joined dev texts of unequal parts, for several labels.
+
+    None for a system of one label, or where dev texts have several themselves.
+    """
+    if classifier.labels.task != "multi-label":
+        return None
+    documents = classifier.encode([example.text for example in dev])
+    targets = target_matrix(dev, classifier.labels.names)
+    if (targets.sum(1) > 1).any():
+        return None
+    config = classifier.config.replace(train={"joined_share": UNEQUAL})
+    return DevSet(config, Encoded(documents, targets)).calibrate(classifier.network)
+
+
 def judge(
-    classifier: TextClassifier, examples: Sequence[Example], tests: Sequence[str]
+    classifier: TextClassifier,
+    examples: Sequence[Example],
+    tests: Sequence[str],
+    unequal: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the figures on every test set; they are parts of one list of texts."""
     if not tests:  # a search never looks
@@ -123,6 +147,7 @@ def judge(
                 if is_multi(name)
                 else (scores, targets)
             ),
+            None if unequal is None else unequal["threshold"],
         )
         for name in tests
     }
@@ -134,7 +159,10 @@ def is_multi(test: str) -> bool:
 
 
 def figures(
-    classifier: TextClassifier, scores: NDArray, targets: NDArray
+    classifier: TextClassifier,
+    scores: NDArray,
+    targets: NDArray,
+    unequal: float | None,
 ) -> dict[str, Any]:
     """Return all figures of one test set, and which texts were right as hex bits."""
     labels = classifier.labels
@@ -154,6 +182,12 @@ def figures(
             classifier.decide(scores, multi_label=True),
         ),
     }
+    if unequal is not None:
+        again = evaluate_scores(scores, targets, labels.names, unequal, several=True)
+        decisions["unequal"] = (
+            again.multi_label,
+            classifier.decide(scores, multi_label=True, threshold=unequal),
+        )
     for name, (found, decided) in decisions.items():
         right = (decided == (targets > 0)).all(1)
         values[name] = rounded(found) | {"right": bits(right)}

@@ -11,7 +11,11 @@ from textcapsules.reproduce.systems import SYSTEMS
 
 __all__ = ["table5"]
 
-THRESHOLDS = {"half": "0.5", "calibrated": "calibrated"}
+THRESHOLDS = {
+    "half": "0.5",
+    "calibrated": "calibrated",
+    "unequal": "calibrated on unequal parts",
+}
 SETTINGS = {
     "accuracy": "dev accuracy",
     "joined": "joined dev",
@@ -75,7 +79,8 @@ def details(board: Board, corpus: str) -> str:
             continue
         for threshold, title in THRESHOLDS.items():
             start = [SYSTEMS[name.system].title, SETTINGS[name.setting], title]
-            rows.append([*start, *figures(board, name, threshold)])
+            if board.mean(name, *path_of(threshold, "exact_match")):
+                rows.append([*start, *figures(board, name, threshold)])
     measures = ["ER", "precision", "recall", "F1"]
     samples = [f"{measure}, samples" for measure in measures[1:]]
     return markdown(
@@ -94,7 +99,7 @@ def figures(board: Board, name: Name, threshold: str) -> list[str]:
     for measure in MEASURES[1:]:
         path = path_of(threshold, measure, "samples")
         cells.append(shown(board.mean(name, *path)))
-    return [*cells, str(len(board.runs(name)))]
+    return [*cells, str(len(board.runs_with(name, threshold)))]
 
 
 def comparisons(board: Board) -> str:
