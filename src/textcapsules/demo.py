@@ -64,7 +64,6 @@ def demo_config() -> RunConfig:
             "epochs": 8,
             "joined": 1.0,
             "joined_share": 1.0,
-            "start_length": 0.0,
         },
     )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from textcapsules.config import CHARACTERS, CLASSIC, RunConfig
+from textcapsules.config import CHARACTERS, CLASSIC, RunConfig, preset
 from textcapsules.data.example import Corpus
 from textcapsules.data.load import load_corpus
 from textcapsules.errors import ConfigError
@@ -91,3 +91,23 @@ def test_rule_that_does_not_go_with_the_architecture_is_refused(
 def test_static_without_vectors_is_refused(corpus: Corpus, architecture: str) -> None:
     with pytest.raises(ConfigError, match="embeddings must be random or non-static"):
         settled(corpus, architecture, model={"embeddings": "static"})
+
+
+@pytest.mark.parametrize(
+    ("vectors", "asked", "expected"),
+    [
+        ("words.npz", None, 0.4),
+        (None, None, 0.0),
+        (None, 0.3, 0.3),
+        ("words.npz", 0.0, 0.0),
+    ],
+)
+def test_capsules_start_longer_with_word_vectors_from_a_file(
+    corpus: Corpus, vectors: str | None, asked: float | None, expected: float
+) -> None:
+    run = preset("best").replace(
+        text={"vectors": vectors}, train={"start_length": asked}
+    )
+    assert resolve(run, corpus).train.start_length == expected
+    assert preset("best").train.start_length is None
+    assert preset("paper").train.start_length == 0.0

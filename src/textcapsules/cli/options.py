@@ -94,8 +94,8 @@ def section_parameters(section: str) -> list[inspect.Parameter]:
 
 def plain(hint: Any) -> type:
     """Return the type typer parses; lists and choices are checked by the option."""
-    if isinstance(hint, types.UnionType):
-        return str
+    if isinstance(hint, types.UnionType):  # None is what a flag left out means
+        hint = typing.get_args(hint)[0]
     return hint if hint in (bool, int, float) else str
 
 

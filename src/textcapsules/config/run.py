@@ -117,7 +117,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "transform_gain": 4.0,
             "conv_window": 1,
         },
-        "train": {"start_length": 0.4, "vector_rate": 0.1, "joined_share": 0.2},
+        "train": {"start_length": None, "vector_rate": 0.1, "joined_share": 0.2},
     },
 }
 

@@ -170,7 +170,12 @@ SYSTEMS: dict[str, System] = {
             preset="released",
             settings=_FIXED,
         ),
-        _capsule("capsule_b_best", "Capsule-B, ours", preset="best", settings=_FIXED),
+        _capsule(
+            "capsule_b_best",
+            "Capsule-B, ours",
+            preset="best",
+            settings=({"train": {"start_length": 0.4}},),
+        ),
         _capsule(
             "capsule_b_uniform",
             "Capsule-B, uniform couplings",

@@ -8,6 +8,8 @@ from textcapsules.errors import ConfigError
 
 __all__ = ["resolve"]
 
+START_LENGTH = 0.4  # found on dev (reproduction/FINDINGS.md)
+
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
     """Settle every option left on auto by what the data is."""
@@ -20,8 +22,15 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         text=text,
         model={"embeddings": embeddings},
         loss={"loss": resolve_loss(config, corpus, task)},
-        train={"task": task, "select": select},
+        train={"task": task, "select": select, "start_length": start_length(config)},
     )
+
+
+def start_length(config: RunConfig) -> float:
+    """Return how long capsules are to start: drawn word vectors do better as drawn."""
+    if config.train.start_length is not None:
+        return config.train.start_length
+    return START_LENGTH if config.text.vectors is not None else 0.0
 
 
 def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str]:
