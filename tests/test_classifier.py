@@ -223,6 +223,17 @@ def test_config_of_another_program_is_told(tmp_path):
     broken(folder, r"must be of format 1; got None\. Another program wrote it")
 
 
+def test_an_option_younger_than_the_model_is_at_its_default(tmp_path):
+    """A preset may have changed since: the model is still what it was."""
+    folder = model_copy(tmp_path)
+    values = json.loads((folder / "config.json").read_text())
+    values["preset"] = "best"
+    del values["model"]["edges"]
+    (folder / "config.json").write_text(json.dumps(values))
+    assert preset("best").model.edges
+    assert not TextClassifier.load(folder).config.model.edges
+
+
 CONFIGS = [
     {"model": {"filters": 0}},
     {"model": {"no_such_option": 1}},

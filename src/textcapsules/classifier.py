@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from textcapsules import __version__
-from textcapsules.config import RunConfig, from_dict
+from textcapsules.config import RunConfig, restore
 from textcapsules.errors import ConfigError, ModelFolderError
 from textcapsules.files import write_json, write_tensors
 from textcapsules.metrics import highest
@@ -212,7 +212,7 @@ def read_run_config(folder: Path) -> RunConfig:
             + remedy
         )
     try:
-        return from_dict(values)
+        return restore(values)
     except (ConfigError, TypeError) as error:
         raise ModelFolderError(
             f"{folder / 'config.json'} must hold a run's options; got: {error}"

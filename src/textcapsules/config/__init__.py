@@ -12,6 +12,7 @@ from textcapsules.config.run import (
     from_dict,
     preset,
     read_config,
+    restore,
 )
 from textcapsules.config.sections import (
     CAPSULES,
@@ -42,4 +43,5 @@ __all__ = [
     "from_dict",
     "preset",
     "read_config",
+    "restore",
 ]

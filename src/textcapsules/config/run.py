@@ -19,7 +19,7 @@ from textcapsules.config.sections import (
 )
 from textcapsules.errors import ConfigError
 
-__all__ = ["PRESETS", "RunConfig", "from_dict", "preset", "read_config"]
+__all__ = ["PRESETS", "RunConfig", "from_dict", "preset", "read_config", "restore"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +138,17 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
     sections = dict(values)
     run = preset(sections.pop("preset", "best"))
     return run.replace(**sections)
+
+
+def restore(values: Mapping[str, Any]) -> RunConfig:
+    """Return a finished run from all its options, as `RunConfig.to_dict` gave them.
+
+    An option that a later version has added is at its default, whatever its preset has
+    become since: that is how the run was made.
+    """
+    sections = dict(values)
+    name = preset(sections.pop("preset", "best")).preset  # one that there is
+    return RunConfig(preset=name).replace(**sections)
 
 
 def read_config(path: Path | str) -> RunConfig:
