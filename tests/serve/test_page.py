@@ -267,7 +267,10 @@ def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores
     target = tmp_path / "my.tickets_labelled.csv"
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(page, 30, 0.05).until(lambda _: target.exists())
+    # The browser reserves the name with an empty file before the whole one replaces it.
+    WebDriverWait(page, 30, 0.05).until(
+        lambda _: target.exists() and target.stat().st_size
+    )
     content = target.read_bytes().decode()
     assert content.startswith("\ufeff") == bool(bom)
     header, *rows = csv.reader(

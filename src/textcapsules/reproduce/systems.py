@@ -130,7 +130,7 @@ SYSTEMS: dict[str, System] = {
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
         _kim("cnn_non_static", "CNN-non-static", "non-static"),
-        # The best of as many settings as preset `best` was chosen from: `tuning`.
+        # Found on dev as preset `best` was: `tuning`, then results/best/edges.json.
         _kim(
             "cnn_tuned",
             "CNN-non-static, tuned",
