@@ -148,7 +148,7 @@ SYSTEMS: dict[str, System] = {
             "vd_cnn",
             "VD-CNN",
             # At 0.001 Adam moves its 4,096 pooled features' sums so far at once that
-            # the full layers die: eight folds of ten never learnt.
+            # the full layers die: of nine folds of Subj eight never learnt.
             _product(
                 ("rival", "vd_cnn_depth", (9, 29)),
                 ("train", "learning_rate", (3e-4, 1e-4)),
