@@ -99,7 +99,7 @@ def test_options_of_the_character_networks() -> None:
     assert build("cl-cnn", cl_cnn_size="large").full[0].out_features == 2048
     assert build("cl-cnn", output_dropout=0.2).full[2].p == 0.2
     counts = [
-        sum(isinstance(m, nn.Conv1d) for m in build("vd-cnn", vd_cnn_depth=d).modules())
+        sum(isinstance(m, nn.Conv2d) for m in build("vd-cnn", vd_cnn_depth=d).modules())
         for d in (9, 17, 29)
     ]
     assert counts == [9, 17, 29]

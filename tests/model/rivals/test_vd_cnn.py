@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from textcapsules.model.rivals.vd_cnn import DEPTHS, VdCnn, k_max
 
@@ -25,9 +26,9 @@ def layers(network: VdCnn, kind: type) -> list[nn.Module]:
 def test_depth_counts_the_convolutions(depth: int) -> None:
     with torch.device("meta"):
         network = make(depth)
-    assert len(layers(network, nn.Conv1d)) == depth
-    assert len(layers(network, nn.BatchNorm1d)) == depth - 1  # none after the first
-    assert len(layers(network, nn.MaxPool1d)) == 3
+    assert len(layers(network, nn.Conv2d)) == depth
+    assert len(layers(network, nn.BatchNorm2d)) == depth - 1  # none after the first
+    assert len(layers(network, nn.MaxPool2d)) == 3
 
 
 def test_published_differences_of_the_depths_come_out() -> None:
@@ -64,18 +65,40 @@ def test_full_layers_are_the_published_ones() -> None:
 
 def test_stages_halve_the_text() -> None:
     network, lengths = make(length=1024), []
-    for layer in layers(network, nn.MaxPool1d):
+    for layer in layers(network, nn.MaxPool2d):
         layer.register_forward_hook(lambda *given: lengths.append(given[2].shape))
     found = []
     network.convolutions.register_forward_hook(lambda *given: found.append(given[2]))
     with torch.inference_mode():
         network(torch.ones(1, 5, dtype=torch.long), torch.ones(1, 5) > 0)
     assert [tuple(shape[1:]) for shape in lengths] == [
-        (64, 512),
-        (128, 256),
-        (256, 128),
+        (64, 1, 512),
+        (128, 1, 256),
+        (256, 1, 128),
     ]
-    assert found[0].shape == (1, 512, 128)
+    assert found[0].shape == (1, 512, 1, 128)
+
+
+def test_an_image_one_pixel_high_is_the_text() -> None:
+    """Layer by layer in one dimension, and features innermost to the end."""
+    network = make().train()
+    ids, mask = batch([[5, 6, 7] * 20, [8, 9] * 10])
+    found: list[Tensor] = []
+    network.convolutions.register_forward_hook(lambda *given: found.append(given[2]))
+    network(ids, mask)
+    ids = F.pad(ids, (0, network.length - ids.shape[1]))
+    text = network.embedding(ids).transpose(1, 2)
+    for layer in network.convolutions:
+        if isinstance(layer, nn.Conv2d):
+            text = F.conv1d(text, layer.weight.squeeze(2), layer.bias, padding=1)
+        elif isinstance(layer, nn.BatchNorm2d):
+            text = F.batch_norm(text, None, None, layer.weight, layer.bias, True)
+        elif isinstance(layer, nn.ReLU):
+            text = text.relu()
+        else:
+            text = F.max_pool1d(text, 3, stride=2, padding=1)
+    torch.testing.assert_close(found[0].squeeze(2), text, rtol=1e-3, atol=1e-4)
+    assert found[0].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_k_max_keeps_the_largest_in_their_order() -> None:

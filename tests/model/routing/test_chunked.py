@@ -23,7 +23,7 @@ def problem(B: int, *, bias: bool) -> tuple[list[Any], Tensor]:
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("B", [1, 5])
 def test_chunks_give_what_all_votes_at_once_give(monkeypatch, rows, bias, B) -> None:
-    monkeypatch.setattr(chunked, "CHUNK_BYTES", rows * 6 * 3 * 5 * 8)
+    monkeypatch.setitem(chunked.CHUNK_BYTES, "cpu", rows * 6 * 3 * 5 * 8)
     leaves, mask = problem(B, bias=bias)
     found = []
     for route in (route_with_votes, route_in_chunks):
@@ -42,7 +42,7 @@ def test_only_one_chunk_of_votes_is_ever_saved(monkeypatch) -> None:
     leaves, mask = problem(64, bias=True)
     kept = {}
     for route in (route_with_votes, route_in_chunks):
-        monkeypatch.setattr(chunked, "CHUNK_BYTES", 4 * 6 * 3 * 5 * 8)
+        monkeypatch.setitem(chunked.CHUNK_BYTES, "cpu", 4 * 6 * 3 * 5 * 8)
         sizes: list[int] = []
 
         def note(tensor, sizes=sizes):

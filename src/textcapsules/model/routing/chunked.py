@@ -17,8 +17,9 @@ from textcapsules.model.routing.reference import (
 
 __all__ = ["route_in_chunks"]
 
-# Bytes of votes formed at a time; a single window may need more.
-CHUNK_BYTES = 2**25
+# Bytes of votes formed at a time; a single window may need more. A GPU has room for
+# more, and is idle between small chunks.
+CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**28}
 
 
 def route_in_chunks(
@@ -30,7 +31,11 @@ def route_in_chunks(
 ) -> Routed:
     """Route as `reference.route_with_votes` does, some rows of the batch at a time."""
     (B, I, _), (J, H) = children.shape, (transform.shape[-3], transform.shape[-1])  # noqa: E741
-    rows = max(1, CHUNK_BYTES // max(1, I * J * H * children.element_size()))
+    row_bytes = max(1, I * J * H * children.element_size())
+    chunk = CHUNK_BYTES["cuda" if children.is_cuda else "cpu"]
+    rows = max(1, chunk // row_bytes)
+    if rows >= B:  # one chunk is all: nothing is saved by forming it twice
+        return route_with_votes(children, transform, bias, mask, options)
     parts = [
         checkpoint(
             route_with_votes,
@@ -42,6 +47,6 @@ def route_in_chunks(
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        for start in range(0, max(B, 1), rows)
+        for start in range(0, B, rows)
     ]
     return Routed(*map(torch.cat, zip(*parts, strict=True)))  # type: ignore[arg-type]
