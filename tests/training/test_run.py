@@ -99,11 +99,15 @@ def test_weights_file_has_the_mode_of_other_files(source, tmp_path):
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
-    """Let the dev set give these scores, epoch by epoch."""
+    """Let the dev set give these scores, epoch by epoch, and guessing reach 0.3."""
     left = iter(scores)
-    monkeypatch.setattr(
-        DevSet, "judge", lambda self, network: {"dev_score": next(left)}
-    )
+
+    def judge(self, network):
+        score = next(left)
+        return {"dev_score": score, "dev_accuracy": score}
+
+    monkeypatch.setattr(DevSet, "judge", judge)
+    monkeypatch.setattr(DevSet, "luck", 0.3)
 
 
 @pytest.mark.parametrize("select", ["accuracy", "last"])
@@ -113,6 +117,14 @@ def test_patience_stops_when_dev_score_stays(source, tmp_path, monkeypatch, sele
     record = train(tiny_config(source, train=changes), tmp_path / "model").record
     assert len(record["epochs"]) == 4  # 0.6 was not surpassed twice
     assert record["best_epoch"] == (2 if select == "accuracy" else 4)
+
+
+def test_patience_waits_for_a_network_to_begin(source, tmp_path, monkeypatch):
+    """A plateau no better than guessing is a start to come, not an end."""
+    judged(monkeypatch, [0.3, 0.2, 0.2, 0.2, 0.9, 0.8, 0.8, 0.9])
+    changes = {"epochs": 8, "patience": 2}
+    record = train(tiny_config(source, train=changes), tmp_path / "model").record
+    assert (len(record["epochs"]), record["best_epoch"]) == (7, 5)
 
 
 def test_no_patience_never_stops_early(source, tmp_path, monkeypatch):

@@ -235,7 +235,10 @@ class TrainConfig(Checked):
     rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)
     clip_norm: float = option(0.0, "Longest gradient allowed (0: any)", low=0.0)
     patience: int = option(
-        0, "Epochs without a better dev score to stop (0: never)", low=0
+        0,
+        "Epochs without a better dev score to stop (0: never), counted once dev "
+        "accuracy is above what the commonest label alone reaches",
+        low=0,
     )
     select: Literal["auto", "accuracy", "joined", "last"] = option(
         "auto",

@@ -60,9 +60,15 @@ class Trainer:
             yield self.run_epoch(epoch, on_step)
 
     def exhausted(self) -> bool:
-        """Tell whether the dev score has not risen for `patience` epochs."""
+        """Tell whether the dev score has not risen for `patience` epochs.
+
+        A network that has not begun to learn is waited for: deep ones may stand still
+        for epochs, and then do.
+        """
         patience, records = self.config.train.patience, self.progress.records
         if not patience or not records:
+            return False
+        if max(record["dev_accuracy"] for record in records) <= self.dev.luck:
             return False
         scores = [record["dev_score"] for record in records]
         return len(scores) - 1 - scores.index(max(scores)) >= patience

@@ -4,6 +4,8 @@ A model that must give several labels is judged on documents with several. Where
 development set has none, they are made by joining two of its documents (`calibrate`).
 """
 
+import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,20 @@ class DevSet:
                 seed=config.data.split_seed,
             )
             self.several, self.source = Encoded(*joined), "joined dev documents"
+
+    @cached_property
+    def luck(self) -> float:
+        """Accuracy that always giving the commonest label may reach: two deviations up.
+
+        >>> from textcapsules.config import preset
+        >>> dev = Encoded([np.array([1])] * 100, np.eye(2)[[0] * 50 + [1] * 50])
+        >>> DevSet(preset("paper"), dev).luck
+        0.6
+        """
+        if not len(self.dev.targets):
+            return 0.0
+        share = float(self.dev.targets.mean(0).max())
+        return share + 2 * math.sqrt(share * (1 - share) / len(self.dev.targets))
 
     def judge(self, network: System) -> dict[str, float]:
         """Return an epoch's dev figures; `dev_score` is what selection looks at."""

@@ -6,8 +6,8 @@ shortcuts, which the authors found to help only past 29 layers. Every text is pa
 the same length, as published: what follows its end then is the same in every batch.
 
 A text is an image one pixel high, its features innermost in memory: a GPU's
-convolutions read that as it lies (4.3 ms a step of 29 layers on an H200, and 6.3 with
-positions innermost).
+convolutions read that as it lies (29 layers forward and back, 50 texts, on an H200:
+5.0 ms, and 6.6 with positions innermost).
 """
 
 from torch import Tensor, nn
