@@ -1,15 +1,12 @@
 """Training steps: captured ones follow plain ones, text for text."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 from textcapsules.config import preset
-from textcapsules.losses import output_loss
 from textcapsules.model.builder import build_network
-from textcapsules.text.batch import epoch_batches, make_batch
+from textcapsules.text.batch import epoch_batches
 from textcapsules.training.steps import (
     EagerSteps,
     GraphSteps,
@@ -33,8 +30,9 @@ def problem(n_texts: int = 37, seed: int = 0):
 def losses(kind, device: str, *, epochs: int = 6, n_texts: int = 37, **sections):
     """Return the loss of every batch of some epochs, and the final weights."""
     model = {**TINY_MODEL, **sections.pop("model", {})}
-    train = {"batch_size": 8, "learning_rate": 0.01, **sections.pop("train", {})}
-    config = preset("paper").replace(model=model, train=train, **sections)
+    config = preset("paper").replace(
+        model=model, train={"batch_size": 8, "learning_rate": 0.01}, **sections
+    )
     torch.manual_seed(0)
     network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
     steps = kind(config, network.to(device), torch.device(device))
@@ -83,34 +81,6 @@ def test_vectors_from_a_file_take_their_share_of_the_rate(share, file) -> None:
     words = moved.pop("embedding.weight")
     assert words == pytest.approx(0.01 * (share if file else 1), rel=1e-2)
     assert max(moved.values()) == pytest.approx(0.01, rel=1e-2)
-
-
-def test_gradient_descent_is_the_written_rule() -> None:
-    """m <- 0.9 m + g, w <- w - rate m, with the rate of the epoch."""
-    config = preset("paper").replace(
-        model={**TINY_MODEL, "dropout": 0.0}, train={"optimiser": "sgd"}
-    )
-    torch.manual_seed(0)
-    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
-    by_hand = copy.deepcopy(network)
-    steps = EagerSteps(config, network, torch.device("cpu"))
-    documents, targets = problem(8)
-    batch = make_batch(documents, targets, np.arange(8))
-    moments = {name: torch.zeros_like(p) for name, p in by_hand.named_parameters()}
-    for rate in (0.1, 0.1, 0.03):
-        steps.set_rate(rate)
-        list(steps.run(documents, targets, [np.arange(8)], 0))
-        by_hand.zero_grad()
-        output = by_hand(batch.ids, batch.mask)
-        output_loss(config.loss, output, batch.targets, 0).backward()
-        for name, parameter in by_hand.named_parameters():
-            assert parameter.grad is not None
-            moments[name] = 0.9 * moments[name] + parameter.grad
-            parameter.data -= rate * moments[name]
-    for (name, found), expected in zip(
-        network.named_parameters(), by_hand.parameters(), strict=True
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_steps_are_captured_on_a_gpu_only() -> None:
@@ -170,7 +140,6 @@ def test_texts_are_copied_once_and_graphs_forgotten_when_they_must() -> None:
         {"loss": {"loss": "spread"}},
         {"loss": {"orphan_in_loss": True}},
         {"model": {"edges": True}},
-        {"train": {"optimiser": "sgd"}},
     ],
     ids=str,
 )

@@ -226,13 +226,10 @@ class TrainConfig(Checked):
     )
     epochs: int = option(20, "Passes over the training texts, at most", low=1)
     batch_size: int = option(25, "Texts in a batch", low=1)
-    optimiser: Literal["adam", "sgd"] = option(
-        "adam", "Adam, or gradient descent with momentum 0.9"
-    )
-    learning_rate: float = option(1e-3, "The optimiser's step", low=0.0)
+    learning_rate: float = option(1e-3, "Adam's step", low=0.0)
     vector_rate: float = option(
         1.0,
-        "The step for word vectors read from a file, as a share of the others'",
+        "Adam's step for word vectors read from a file, as a share of the others'",
         low=0.0,
     )
     rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)

@@ -42,7 +42,7 @@ class CapsuleClassifier(StoredClassifier):
         preset: a named set of options: "best", "paper", "released" or "sabour".
         epochs: passes over the training texts, at most.
         batch_size: texts in a batch.
-        learning_rate: the optimiser's step.
+        learning_rate: Adam's step.
         joined: training texts made by joining two, per single one.
         vectors: a file of word vectors (.npz, word2vec, GloVe).
         max_tokens: tokens read of a text.

@@ -1,8 +1,8 @@
 """Everything needed to go on with a run, in one file that is replaced atomically.
 
 Order, dropout and joined texts of an epoch follow from (seed, epoch) alone, so weights,
-the optimiser's moments and the records so far are the whole state: a run killed at any
-moment and resumed ends with the weights of the run that was not.
+Adam's moments and the records so far are the whole state: a run killed at any moment
+and resumed ends with the weights of the run that was not.
 """
 
 import json
@@ -61,7 +61,7 @@ def read_checkpoint(
             state = json.loads((file.metadata() or {})["state"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         network.load_state_dict(_part(tensors, "network."))
-        _restore_moments(optimiser, _part(tensors, "adam."))
+        _restore_adam(optimiser, _part(tensors, "adam."))
         best = None
         if "best_epoch" in state:
             weights = _part(tensors, "best.")
@@ -83,9 +83,7 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     }
 
 
-def _restore_moments(
-    optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> None:
+def _restore_adam(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, key = name.split(".", 1)

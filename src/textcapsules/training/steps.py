@@ -1,9 +1,8 @@
 """One pass over the training texts: batch by batch, or as captured CUDA graphs.
 
 `EagerSteps` runs anywhere. `GraphSteps` captures a whole training step (gather the
-batch, forward, loss, backward, clipping, update) once for each padded length and
-replays it, so that a step costs the GPU's work alone: no launches from Python, no
-waiting.
+batch, forward, loss, backward, clipping, Adam) once for each padded length and replays
+it, so that a step costs the GPU's work alone: no launches from Python, no waiting.
 Both take the same batches in the same order and agree to rounding.
 """
 
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 # so that few graphs serve all batches.
 LENGTH_STEP = 8
 
-MOMENTUM = 0.9  # of gradient descent, as the character networks were published with
-
 # cuBLAS takes 32 MiB for each stream unless told otherwise before its first product;
 # with this much it also promises the same bits every time.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
@@ -51,8 +48,17 @@ class EagerSteps:
         self.network: nn.Module = self.accelerator.prepare_model(
             network, device_placement=False
         )
+        adam = torch.optim.Adam(
+            [
+                # A tensor, so that a captured step reads the rate of its epoch.
+                {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
+                for group in parameter_groups(network, config)
+            ],
+            fused=True,
+            capturable=device.type == "cuda",
+        )
         self.optimiser: Any = self.accelerator.prepare_optimizer(
-            make_optimiser(network, config, device), device_placement=False
+            adam, device_placement=False
         )
 
     def set_rate(self, rate: float) -> None:
@@ -217,23 +223,8 @@ class GraphSteps(EagerSteps):
         return self.update(ids, mask, self.targets[rows], epoch)
 
 
-def make_optimiser(
-    network: nn.Module, config: RunConfig, device: torch.device
-) -> torch.optim.Optimizer:
-    """Return the optimiser asked for, over all that is trained."""
-    rate = config.train.learning_rate
-    groups = [
-        # A tensor, so that a captured step reads the rate of its epoch.
-        {**group, "lr": torch.tensor(rate, device=device)}
-        for group in parameter_groups(network, config)
-    ]
-    if config.train.optimiser == "sgd":
-        return torch.optim.SGD(groups, momentum=MOMENTUM, fused=True)
-    return torch.optim.Adam(groups, fused=True, capturable=device.type == "cuda")
-
-
 def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
-    """Return what is learnt, word vectors from a file apart: they are good already.
+    """Return what Adam learns, word vectors from a file apart: they are good already.
 
     Words drawn at random have all to learn, and take the same rate as the rest.
     """
