@@ -62,7 +62,7 @@ def test_small_tables_and_search():
     assert counts["a4"] == 14 * 10
     assert counts["figure3"] == 3 * 3
     # Four settings of 15 systems on MR and, but for LR-LSTM, on Reuters.
-    assert counts["search"] == 4 * (15 + 14)
+    assert counts["search"] == 4 * (15 + 14 + 2)  # two more folds of VD-CNN
     # Twelve settings of two systems on four folds of two corpora and three seeds.
     assert counts["tuning"] == 2 * 12 * (4 + 4 + 3)
     assert len(keys(plan.cells("a4"))) == 13 * 10  # rows 7 and 9 are one

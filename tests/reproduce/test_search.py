@@ -48,6 +48,24 @@ def test_a_setting_that_fails_is_not_chosen_nor_waited_for(tmp_path):
     assert read_choices(tmp_path / "search") == {("cnn_rand", "mr"): options}
 
 
+def test_a_setting_tried_on_folds_has_their_mean(tmp_path):
+    cells = select(Plan().cells("search"), ["vd_cnn/subj"])
+    assert [(cell.setting, cell.config.data.fold) for cell in cells] == [
+        (str(number), fold) for number in range(4) for fold in range(3)
+    ]
+    lucky_once = [0.9, 0.5, 0.5]
+    scores = [*lucky_once, 0.8, 0.8, 0.8, *lucky_once, 0.7, 0.7, 0.7]
+    records = Records(tmp_path)
+    for cell, score in zip(cells[:-1], scores, strict=False):
+        plain = {"key": cell.key, "system": cell.system, "corpus": "search"}
+        records.add({**plain, "test": {}, "dev": {"dev_score": score}})
+    choose(cells, records, (), tmp_path / "search")
+    assert read_choices(tmp_path / "search") == {}  # one fold is still to come
+    choose(cells, records, {cells[-1].key}, tmp_path / "search")
+    options = SYSTEMS["vd_cnn"].settings[1]
+    assert read_choices(tmp_path / "search") == {("vd_cnn", "subj"): options}
+
+
 def test_nothing_is_chosen_where_all_fail(tmp_path):
     failed = {cell.key for cell in CELLS}
     choose(CELLS, Records(tmp_path), failed, tmp_path / "search")

@@ -94,6 +94,31 @@ def test_static_without_vectors_is_refused(corpus: Corpus, architecture: str) ->
 
 
 @pytest.mark.parametrize(
+    ("architecture", "labels", "train", "expected"),
+    [
+        ("capsule-b", "a", {"task": "multi-label"}, 1.0),
+        ("cnn", "a", {"task": "multi-label"}, 1.0),
+        ("capsule-b", "a", {}, 0.0),
+        ("capsule-b", "a|x", {}, 0.0),  # the texts show it themselves
+        ("tfidf-svm", "a", {"task": "multi-label"}, 0.0),
+        ("capsule-b", "a", {"task": "multi-label", "joined": 0.0}, 0.0),
+        ("capsule-b", "a", {"joined": 0.5}, 0.5),
+    ],
+)
+def test_best_shows_a_network_joined_texts_where_several_labels_are_wanted(
+    tmp_path: Path, architecture: str, labels: str, train: dict, expected: float
+) -> None:
+    rows = [(text, labels.replace("a", label)) for text, label in toy_rows(20)]
+    path = write_csv(tmp_path / "rows.csv", rows)
+    corpus = load_corpus(tiny_config(path, data={"separator": "|"}).data)
+    model = {"architecture": architecture}
+    run = preset("best").replace(model=model, train=train)
+    assert resolve(run, corpus).train.joined == expected
+    assert preset("best").train.joined is None
+    assert preset("paper").train.joined == 0.0
+
+
+@pytest.mark.parametrize(
     ("vectors", "asked", "expected"),
     [
         ("words.npz", None, 0.4),

@@ -109,7 +109,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # What searches on dev alone found (reproduction/FINDINGS.md): dropout on the word
     # vectors, which learn slower than the rest; capsules that are long from the start;
     # convolutional capsules that look at one n-gram each; n-grams over a text's ends.
-    # Joined texts have unequal parts, as texts that deserve several labels do.
+    # Several labels are learnt from joined texts, of unequal parts as real ones are.
     "best": {
         "model": {
             "dropout": 0.5,
@@ -117,7 +117,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "transform_gain": 4.0,
             "conv_window": 1,
         },
-        "train": {"start_length": None, "vector_rate": 0.1, "joined_share": 0.2},
+        "train": {
+            "start_length": None,
+            "vector_rate": 0.1,
+            "joined": None,
+            "joined_share": 0.2,
+        },
     },
 }
 

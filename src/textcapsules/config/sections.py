@@ -245,9 +245,10 @@ class TrainConfig(Checked):
         "Which epoch is kept: best dev accuracy, best exact match on joined dev texts "
         "(auto for multi-label), or the last",
     )
-    joined: float = option(
+    joined: float | None = option(
         0.0,
-        "Training texts made by joining two, per single one, drawn each epoch",
+        "Training texts made by joining two, per single one, drawn each epoch (in "
+        "preset best 1 for a network that is to give several labels and is shown one)",
         low=0.0,
     )
     joined_share: float = option(

@@ -5,6 +5,7 @@ Reuters is judged on both of its test sets.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 
 from textcapsules.config import PRESETS, RunConfig
 from textcapsules.data.catalogue import card
@@ -131,7 +132,8 @@ class Plan:
         own = entry.by_corpus.get(corpus, {})
         for options in (PRESETS[entry.preset], entry.options, own, *extra):
             config = config.replace(**options)
-        config = config.replace(train={"joined_share": JOINED_SHARE})
+        joined = config.train.joined or 0.0  # where a table does not say, none has them
+        config = config.replace(train={"joined": joined, "joined_share": JOINED_SHARE})
         if config.train.select == "last":  # every epoch is the last one's beginning
             config = config.replace(train={"patience": 0})
         for section, values in self.adjust.items():
@@ -198,21 +200,23 @@ def figure3(plan: Plan) -> Iterator[Cell]:
 
 
 def search(plan: Plan) -> Iterator[Cell]:
-    """Every setting of every system on one fold or seed, judged on dev."""
+    """Every setting of every system on a fold or seed, or a few, judged on dev."""
     for entry in SYSTEMS.values():
         if len(entry.settings) == 1:
             continue
         for corpus in (entry.searched_on, "reuters-full"):
             if not fits(entry, corpus):
                 continue
-            for number, options in enumerate(entry.settings):
+            folds = range(entry.search_folds if in_folds(corpus) else 1)
+            for (number, options), fold in product(enumerate(entry.settings), folds):
+                config = plan.config(entry, corpus, options)
                 yield Cell(
                     table="search",
                     system=entry.name,
                     corpus=corpus,
                     setting=str(number),
-                    repeat=0,
-                    config=plan.config(entry, corpus, options),
+                    repeat=fold,
+                    config=config.replace(data={"fold": fold}),
                     searching=True,
                 )
 

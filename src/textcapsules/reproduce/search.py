@@ -1,7 +1,8 @@
 """Which of a system's settings the other cells use: the one dev likes best.
 
 Every searched system has the same number of settings. Their runs are judged on dev
-alone, on one fold or seed; the test texts are not scored.
+alone, on one fold or seed, or by their mean on a few folds; the test texts are not
+scored.
 """
 
 import json
@@ -36,14 +37,18 @@ def choose(
     for cell in cells:
         groups.setdefault((cell.system, cell.corpus), []).append(cell)
     for (name, corpus), group in groups.items():
-        runs = [records.get(cell.key) for cell in group]
-        known = sum(
-            cell.key in failed or run is not None
-            for cell, run in zip(group, runs, strict=True)
-        )
-        scores = [run["dev"]["dev_score"] if run else None for run in runs]
+        settings = [
+            [cell.key for cell in group if cell.setting == str(number)]
+            for number in range(len(SYSTEMS[name].settings))
+        ]
+        if not all(
+            keys and all(key in failed or key in records for key in keys)
+            for keys in settings
+        ):
+            continue
+        scores = [dev_score(keys, records) for keys in settings]
         told = [score for score in scores if score is not None]
-        if known < len(SYSTEMS[name].settings) or not told:
+        if not told:
             continue
         best = scores.index(max(told))  # of equal ones the first
         write_json(
@@ -54,13 +59,20 @@ def choose(
                 "chosen": best,
                 "options": SYSTEMS[name].settings[best],
                 "settings": [
-                    {"options": options, "dev_score": score, "run": cell.key}
-                    for options, score, cell in zip(
-                        SYSTEMS[name].settings, scores, group, strict=True
+                    {"options": options, "dev_score": score, "runs": keys}
+                    for options, score, keys in zip(
+                        SYSTEMS[name].settings, scores, settings, strict=True
                     )
                 ],
             },
         )
+
+
+def dev_score(keys: Sequence[str], records: Records) -> float | None:
+    """Return the mean dev score of a setting's runs, None where one has failed."""
+    scores = [records.get(key) for key in keys]
+    told = [run["dev"]["dev_score"] for run in scores if run is not None]
+    return sum(told) / len(keys) if len(told) == len(keys) else None
 
 
 def read_choices(folder: Path) -> Choices:

@@ -8,7 +8,8 @@ from textcapsules.errors import ConfigError
 
 __all__ = ["resolve"]
 
-START_LENGTH = 0.4  # found on dev (reproduction/FINDINGS.md)
+# Found on dev (reproduction/FINDINGS.md).
+START_LENGTH, JOINED = 0.4, 1.0
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -18,11 +19,23 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
     if select == "auto":
         select = "joined" if task == "multi-label" else "accuracy"
     text, embeddings = resolve_text(config, corpus)
+    has_several = any(len(example.labels) > 1 for example in corpus.train)
+    joined = config.train.joined
+    if joined is None:
+        network = config.model.architecture not in CLASSIC
+        shown_one = task == "multi-label" and not has_several
+        joined = JOINED if network and shown_one else 0.0
+    several = task == "multi-label" or joined > 0 or has_several
     return config.replace(
         text=text,
         model={"embeddings": embeddings},
-        loss={"loss": resolve_loss(config, corpus, task)},
-        train={"task": task, "select": select, "start_length": start_length(config)},
+        loss={"loss": resolve_loss(config, several)},
+        train={
+            "task": task,
+            "select": select,
+            "joined": joined,
+            "start_length": start_length(config),
+        },
     )
 
 
@@ -70,7 +83,7 @@ def resolve_embeddings(config: RunConfig) -> str:
     return embeddings
 
 
-def resolve_loss(config: RunConfig, corpus: Corpus, task: str) -> str:
+def resolve_loss(config: RunConfig, several: bool) -> str:
     """Return the loss: margin for capsules, cross-entropy of either kind for rivals."""
     loss = config.loss.loss
     if config.model.architecture in CAPSULES:
@@ -82,6 +95,4 @@ def resolve_loss(config: RunConfig, corpus: Corpus, task: str) -> str:
         return "margin" if loss == "auto" else loss
     if loss != "auto":
         return loss
-    has_several = any(len(example.labels) > 1 for example in corpus.train)
-    several = task == "multi-label" or config.train.joined > 0 or has_several
     return "binary-cross-entropy" if several else "cross-entropy"
