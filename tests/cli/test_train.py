@@ -25,6 +25,20 @@ def test_train_tells_the_outcome_and_epochs(source):
     assert [line[:8] for line in ran.err.splitlines()] == ["epoch 1:", "epoch 2:"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--task", "multi-label"], "m: 22 texts and 22 joined ones, 3 labels; "),
+        (["--task", "multi-label", "--joined", 0], "m: 22 texts, 3 labels; "),
+        (["--joined", 0.5], "m: 22 texts and 11 joined ones, 3 labels; "),
+    ],
+)
+def test_train_tells_of_joined_texts(source, flags, told):
+    ran = run_cli("train", "--data", source, *TINY, *flags, "--epochs", 1, "--out", "m")
+    assert ran.code == 0
+    assert ran.out.startswith(told)
+
+
 def test_train_json_is_the_last_line_and_the_record(source):
     ran = run_cli("train", "--data", source, *TINY, "--out", "m", "--json")
     values = json.loads(ran.out.splitlines()[-1])

@@ -81,8 +81,11 @@ def train(
             )
     record = classifier.record
     best = record["epochs"][record["best_epoch"] - 1]
+    n_texts = record["texts"]["train"]
+    n_joined = round((classifier.config.train.joined or 0) * n_texts)
+    joined = f" and {n_joined:,} joined ones" if n_joined else ""
     say(
-        f"{folder}: {record['texts']['train']:,} texts, {len(classifier.labels.names)} "
+        f"{folder}: {n_texts:,} texts{joined}, {len(classifier.labels.names)} "
         f"labels; best of {len(record['epochs'])} epochs is {best['epoch']} with dev "
         f"accuracy {percent(best['dev_accuracy'])}; threshold "
         f"{classifier.labels.thresholds[0]:.3f} from {record['calibration']['on']}."
