@@ -6,7 +6,7 @@ import torch
 
 from textcapsules.classifier import Labels, TextClassifier
 from textcapsules.config import RunConfig
-from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.networks import capsule_network
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer

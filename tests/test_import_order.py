@@ -43,7 +43,8 @@ ORDER = """
     training.start training.steps training.loop training.fit training.folder
     training.wake training.run
     evaluate bulk
-    explain explain.deferred explain.types explain.routes explain.contributions
+    explain explain.deferred explain.types explain.routes explain.networks
+    explain.contributions
     explain.gradients explain.erasure explain.strengths explain.phrases
     explain.sources explain.texts
     explain.faithfulness explain.corpus explain.displays explain.convergence

@@ -11,7 +11,6 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
 from textcapsules.errors import ConfigError, DataError
 from textcapsules.evaluate import evaluate
-from textcapsules.explain.texts import DEFAULT_METHOD
 from textcapsules.report import reasons
 from textcapsules.report.findings import (
     MixUp,
@@ -153,7 +152,7 @@ def test_faithfulness_is_told_in_words_figures_and_curves(found, page) -> None:
 def test_json_has_the_figures(found: Report) -> None:
     values = found.to_dict()
     assert values["texts"] == 25
-    assert values["method"] == DEFAULT_METHOD
+    assert values["method"] == "couplings"
     assert {row["method"] for row in values["faithfulness"]["methods"]} >= {"random"}
 
 

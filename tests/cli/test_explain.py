@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from pages import Page, check_page
-from textcapsules.explain.texts import DEFAULT_METHOD
 from toy import refusal, run_cli, trained_model, write_csv
 
 TEXT = "my kitten and the cat purr"
@@ -45,8 +44,8 @@ def test_method_is_the_one_asked_for(method: str) -> None:
 
 def test_help_names_the_default_method() -> None:
     shown = " ".join(run_cli("explain", "--help").out.replace("│", " ").split())
-    assert f"{DEFAULT_METHOD} (the default)" in shown
-    assert explained(TEXT)["explanations"][0]["method"] == DEFAULT_METHOD
+    assert "couplings (the default)" in shown
+    assert explained(TEXT)["explanations"][0]["method"] == "couplings"
 
 
 def test_page_is_written_and_named(tmp_path: Path) -> None:

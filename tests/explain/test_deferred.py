@@ -8,7 +8,8 @@ import pytest
 
 from random_models import random_classifier
 from textcapsules.explain.deferred import Deferred
-from textcapsules.explain.texts import capsule_network, explain
+from textcapsules.explain.networks import capsule_network
+from textcapsules.explain.texts import explain
 
 TEXTS = ["w1 w2 w3 w4 w5", "", "w6 unknown w7"]
 

@@ -11,7 +11,7 @@ from textcapsules.explain.displays import (
     kind_of_case,
     word_columns,
 )
-from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.types import ORPHAN
 from textcapsules.text.batch import make_batch
 

@@ -3,7 +3,7 @@ import pytest
 
 from random_models import WORDS, random_classifier
 from textcapsules.explain.erasure import document_lengths, erase_ngrams
-from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.networks import capsule_network
 
 TEXT = WORDS[:9]
 

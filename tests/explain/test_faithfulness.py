@@ -11,8 +11,8 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError, DataError
 from textcapsules.explain.faithfulness import SHARES, Measured, compare, rank_tokens
 from textcapsules.explain.faithfulness import measure_faithfulness as measure
+from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.routes import branches_of
-from textcapsules.explain.texts import capsule_network
 
 FILLERS = " ".join(WORDS[:19])
 

@@ -19,7 +19,7 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
 from textcapsules.data.tickets import Span, Ticket, make_tickets
 from textcapsules.explain.corpus import explain_corpus
-from textcapsules.explain.texts import DEFAULT_METHOD, explain
+from textcapsules.explain.texts import explain
 from textcapsules.explain.types import (
     CorpusExplanation,
     Explanation,
@@ -89,7 +89,7 @@ def share_planted(
     return sum(hits) / len(hits)
 
 
-@pytest.mark.parametrize("method", [DEFAULT_METHOD, "contributions"])
+@pytest.mark.parametrize("method", ["couplings", "contributions"])
 def test_phrases_of_a_label_are_the_planted_ones(classifier, splits, method):
     tickets = splits.multi
     explanations = explain(classifier, [t.text for t in tickets], method=method)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from random_models import random_classifier
+from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.routes import branches_of
-from textcapsules.explain.texts import capsule_network
 from textcapsules.reproduce import published
 from textcapsules.reproduce.word_sums import FUNCTION_WORDS, sum_words
 

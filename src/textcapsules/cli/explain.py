@@ -33,8 +33,8 @@ def explain(
     method: Annotated[
         str | None,
         typer.Option(
-            help="What a strength is: couplings (the default), contributions, "
-            "gradient, integrated or erasure.",
+            help="What a strength is: couplings (the default) or contributions of "
+            "capsules; gradient (a CNN's default), integrated (an LSTM's) or erasure.",
             show_default=False,
         ),
     ] = None,
@@ -55,9 +55,9 @@ def explain(
     from textcapsules.classifier import TextClassifier
     from textcapsules.explain.displays import connections
     from textcapsules.explain.render import render_explanations
-    from textcapsules.explain.texts import DEFAULT_METHOD
     from textcapsules.explain.texts import explain as explain_texts
     from textcapsules.files import write_text
+    from textcapsules.model.capsnet import CapsuleNetwork
 
     if not texts:
         raise ConfigError(
@@ -71,14 +71,14 @@ def explain(
     given = list(islice(read_texts(texts, text_column), limit + 1))
     if len(given) > limit:
         err.print(f"Only the first {limit:,} texts are explained; see --limit.")
-    found = explain_texts(
-        classifier, given[:limit], method=method or DEFAULT_METHOD, top=top
-    )
+    found = explain_texts(classifier, given[:limit], method=method, top=top)
     if out is not None:
         lead = (
             f"Model {model}, {len(found):,} {'text' if len(found) == 1 else 'texts'}."
         )
-        alone = connections(classifier, found[0].text) if len(found) == 1 else None
+        alone = None
+        if len(found) == 1 and isinstance(classifier.network, CapsuleNetwork):
+            alone = connections(classifier, found[0].text)
         write_text(
             out, render_explanations(found, lead=lead, top=top, connections=alone)
         )

@@ -53,7 +53,6 @@ def report(
     """
     from textcapsules.classifier import TextClassifier
     from textcapsules.data.load import load_split
-    from textcapsules.explain.texts import DEFAULT_METHOD
     from textcapsules.files import write_text
     from textcapsules.report.findings import make_report
     from textcapsules.report.page import render_report
@@ -73,7 +72,7 @@ def report(
             source=source,
             title=f"{Path(model).resolve().name} on {source}",
             lead=f"What the model makes of {len(texts):,} labelled texts, and why.",
-            method=method or DEFAULT_METHOD,
+            method=method,
             n_examples=examples,
             n_sampled=sample,
             on_stage=on_stage,

@@ -1,8 +1,9 @@
 """Which phrases spoke for each label, and whether that is true.
 
-`deferred`, `types`, `routes`, `contributions`, `gradients`, `erasure`, `strengths`,
-`phrases`, `sources`, `texts` (the way in), `faithfulness`, `corpus`, `displays`,
-`convergence`, `palette`, `highlight`, `drawing`, `pictures`, `clouds`, `render`.
+`deferred`, `types`, `routes`, `networks`, `contributions`, `gradients`, `erasure`,
+`strengths`, `phrases`, `sources`, `texts` (the way in), `faithfulness`, `corpus`,
+`displays`, `convergence`, `palette`, `highlight`, `drawing`, `pictures`, `clouds`,
+`render`.
 """
 
 import importlib

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError, DataError
-from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.networks import capsule_network
 from textcapsules.model.layers import ClassCapsules
 from textcapsules.text.batch import epoch_batches, make_batch
 

@@ -12,8 +12,10 @@ from itertools import count, islice
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
+from textcapsules.explain.networks import explainable_network
 from textcapsules.explain.routes import has_orphan
-from textcapsules.explain.texts import DEFAULT_METHOD, capsule_network, explain
+from textcapsules.explain.strengths import settle_method
+from textcapsules.explain.texts import explain
 from textcapsules.explain.types import (
     ORPHAN,
     CorpusExplanation,
@@ -100,7 +102,7 @@ def explain_corpus(
     classifier: TextClassifier,
     examples: Iterable[Example],
     *,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     top: int = 20,
     mistakes: int = 10,
     on_texts: Callable[[int], None] | None = None,
@@ -108,14 +110,15 @@ def explain_corpus(
     """Explain a corpus of any size.
 
     Args:
-        classifier: a capsule network.
+        classifier: as for `explain`.
         examples: texts with their labels; without, no mistake is found in them.
         method: as for `explain`.
         top: phrases and words listed a label, at most.
         mistakes: texts listed that got wrong labels, most confident first.
         on_texts: called with the number of texts done, piece by piece.
     """
-    network = capsule_network(classifier)
+    network = explainable_network(classifier)
+    method = settle_method(network, method)
     tallies = [LabelTally(name) for name in classifier.labels.names]
     orphan, errors = LabelTally(ORPHAN), Mistakes(mistakes)
     n_texts, n_read, leak, orphan_share = 0, 0, 0.0, 0.0

@@ -13,8 +13,9 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
 from textcapsules.errors import ConfigError
 from textcapsules.explain.corpus import explain_corpus
+from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.strengths import find_strengths
-from textcapsules.explain.texts import capsule_network, read_texts
+from textcapsules.explain.texts import read_texts
 from textcapsules.explain.types import ORPHAN, LabelPhrases
 from textcapsules.text.batch import make_batch
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.explain.networks import class_scores
 from textcapsules.model.score import drop_unreadable
 from textcapsules.text.batch import epoch_batches, make_batch
 
@@ -21,9 +22,12 @@ BATCH_SIZE = 64
 
 @torch.inference_mode()
 def document_lengths(
-    network: CapsuleNetwork, documents: Sequence[NDArray]
+    network: nn.Module, documents: Sequence[NDArray]
 ) -> NDArray[np.float32]:
-    """Return the lengths (N, E) of classes and orphan; zero without a known word."""
+    """Return the lengths (N, E) of classes and orphan; zero without a known word.
+
+    A network without capsules has its scores in their place.
+    """
     documents = drop_unreadable(documents)
     device = next(network.parameters()).device
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
@@ -32,7 +36,7 @@ def document_lengths(
     for rows in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
         batch = make_batch(documents, nothing, rows).to(device)
         output = network(batch.ids, batch.mask)
-        parts.append(output.lengths(orphan=True).float().cpu().numpy())
+        parts.append(class_scores(output).float().cpu().numpy())
         order.append(rows)
     lengths = np.empty_like(np.concatenate(parts))
     lengths[np.concatenate(order)] = np.concatenate(parts)
@@ -41,7 +45,7 @@ def document_lengths(
 
 
 def erase_ngrams(
-    network: CapsuleNetwork,
+    network: nn.Module,
     documents: Sequence[NDArray],
     size: int,
     stride: int,

@@ -17,13 +17,20 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError, DataError
 from textcapsules.explain.erasure import document_lengths
+from textcapsules.explain.networks import explainable_network
 from textcapsules.explain.phrases import pick_phrases
-from textcapsules.explain.strengths import METHODS, NgramStrengths, find_strengths
-from textcapsules.explain.texts import capsule_network
+from textcapsules.explain.strengths import (
+    METHODS,
+    ROUTED,
+    NgramStrengths,
+    find_strengths,
+    settle_method,
+)
 from textcapsules.explain.types import Faithfulness, MethodCurves
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.text.batch import make_batch
@@ -58,7 +65,7 @@ def measure_faithfulness(
     classifier: TextClassifier,
     texts: Sequence[str],
     *,
-    methods: Sequence[str] = ("couplings", "contributions", "gradient", "integrated"),
+    methods: Sequence[str] | None = None,
     max_texts: int = 100,
     draws: int = 5,
     seed: int = 0,
@@ -67,20 +74,24 @@ def measure_faithfulness(
     """Measure how faithful explanations of a model are, on a sample of texts.
 
     Args:
-        classifier: a capsule network.
+        classifier: as for `explain`.
         texts: to draw from; their labels are not used.
-        methods: of `explain.strengths.METHODS`; random phrases are measured anyway.
+        methods: of `explain.strengths.METHODS`, all that the network has but the slow
+            erasure if None; random phrases are measured anyway.
         max_texts: size of the sample.
         draws: how many random rankings are averaged for each case.
         seed: of the sample and the random rankings.
         on_step: called with the number of rankings measured and of all.
     """
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown or not methods:
+    network = explainable_network(classifier)
+    if methods is None:
+        routed = ROUTED if isinstance(network, CapsuleNetwork) else ()
+        methods = (*routed, "gradient", "integrated")
+    if not methods or any(method not in METHODS for method in methods):
         raise ConfigError(
             f"methods must be some of {', '.join(METHODS)}; got {list(methods)!r}."
         )
-    network = capsule_network(classifier)
+    methods = [settle_method(network, method) for method in methods]
     was_training = network.training
     network.eval()
     random = np.random.default_rng(seed)
@@ -132,7 +143,7 @@ def draw_cases(
 
 
 def measure(
-    network: CapsuleNetwork,
+    network: nn.Module,
     cases: Sequence[Case],
     method: str,
     random: np.random.Generator,
@@ -159,7 +170,7 @@ def measure(
 
 
 def rank_cases(
-    network: CapsuleNetwork,
+    network: nn.Module,
     cases: Sequence[Case],
     method: str,
     random: np.random.Generator,
@@ -178,7 +189,7 @@ def rank_cases(
 
 
 def rank_tokens(
-    network: CapsuleNetwork,
+    network: nn.Module,
     documents: Sequence[NDArray],
     label: int,
     method: str,
@@ -188,7 +199,9 @@ def rank_tokens(
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
     batch = make_batch(documents, nothing, range(len(documents)))
     batch = batch.to(next(network.parameters()).device)
-    known = "couplings" if method == RANDOM else method
+    known = method
+    if method == RANDOM:  # of which only the places are wanted
+        known = "couplings" if isinstance(network, CapsuleNetwork) else "gradient"
     found = find_strengths(network, batch.ids, batch.mask, known, [label])
     ngrams = list(found.ngrams)
     n_tokens = np.array([len(ids) for ids in documents])
@@ -251,7 +264,7 @@ def sentences(measured: dict[str, Measured], best: str) -> Iterator[str]:
     kept = {name: found.kept.mean() for name, found in measured.items()}
     yield (
         f"Without the phrases that {best} names, a predicted label loses "
-        f"{lost[best]:.0%} of its length on average; without random phrases of as many "
+        f"{lost[best]:.0%} of its score on average; without random phrases of as many "
         f"words, {lost[RANDOM]:.0%}. Of the named phrases alone it keeps "
         f"{kept[best]:.0%}, of the random ones {kept[RANDOM]:.0%}."
     )

@@ -4,7 +4,8 @@ Gradient times input is x_t · ∂a_j/∂x_t for the word vector x_t: how the le
 class would change, to first order, if the word faded. Integrated gradients
 (Sundararajan et al., 2017) average that gradient along the way from zero vectors to the
 text's, so that the strengths add up to a_j(text) - a_j(zero vectors), up to the error
-of the sum.
+of the sum. A network without capsules has its logit in place of a length: its scores
+are flat where it is sure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,22 +14,20 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from textcapsules.model.capsnet import CapsuleNetwork
-
 __all__ = ["STEPS", "gradient_times_input", "integrated_gradients"]
 
 STEPS = 16  # points on the way from zero vectors to the text
 
 
 def gradient_times_input(
-    network: CapsuleNetwork, ids: Tensor, mask: Tensor, classes: Sequence[int]
+    network: nn.Module, ids: Tensor, mask: Tensor, classes: Sequence[int]
 ) -> Tensor:
     """Return x_t · ∂a_j/∂x_t for every token and some classes, (B, T, len(classes))."""
     return _strengths(network, ids, mask, classes, scales=[1.0])
 
 
 def integrated_gradients(
-    network: CapsuleNetwork,
+    network: nn.Module,
     ids: Tensor,
     mask: Tensor,
     classes: Sequence[int],
@@ -42,7 +41,7 @@ def integrated_gradients(
 
 @torch.enable_grad()
 def _strengths(
-    network: CapsuleNetwork,
+    network: nn.Module,
     ids: Tensor,
     mask: Tensor,
     classes: Sequence[int],
@@ -51,7 +50,11 @@ def _strengths(
     """Return x_t times the mean gradient at scaled word vectors, (B, T, classes)."""
     total = ids.new_zeros((*ids.shape, len(classes)), dtype=torch.float32)
     for scale in scales:
-        with faded_words(network.embedding, scale) as words:
+        # cuDNN's LSTM has no backward pass outside training.
+        with (
+            faded_words(network.embedding, scale) as words,
+            torch.backends.cudnn.flags(enabled=False),
+        ):
             output = network(ids, mask)
         (vectors,) = words  # (B, T, V), or longer where padding votes
         lengths = output.lengths(orphan=True)  # (B, E)

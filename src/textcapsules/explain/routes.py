@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from textcapsules.model.capsnet import (
     BranchRouting,
@@ -53,8 +53,10 @@ def branches_of(network: CapsuleNetwork) -> list[NgramBranch]:
     return list(network.branches)  # type: ignore[arg-type]
 
 
-def has_orphan(network: CapsuleNetwork) -> bool:
+def has_orphan(network: nn.Module) -> bool:
     """Tell whether the classes have the orphan beside them."""
+    if not isinstance(network, CapsuleNetwork):
+        return False
     return branches_of(network)[0].classes.transform.shape[-3] > network.n_classes
 
 

@@ -7,17 +7,16 @@ import numpy as np
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError
+from textcapsules.explain.networks import explainable_network
 from textcapsules.explain.sources import BatchSource, TextSource
-from textcapsules.explain.strengths import check_method, find_strengths
+from textcapsules.explain.strengths import find_strengths, settle_method
 from textcapsules.explain.types import Explanation
-from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 from textcapsules.text.vocabulary import Located
 
-__all__ = ["DEFAULT_METHOD", "capsule_network", "explain"]
+__all__ = ["explain", "read_texts"]
 
-DEFAULT_METHOD = "couplings"  # measured to be as faithful as any, and the cheapest
 BATCH_SIZE = 32  # the couplings of more leave a CPU's caches
 
 
@@ -26,7 +25,7 @@ def explain(
     classifier: TextClassifier,
     texts: str,
     *,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     top: int = 10,
     true: Sequence[str] | None = None,
 ) -> Explanation: ...
@@ -35,7 +34,7 @@ def explain(
     classifier: TextClassifier,
     texts: list[str] | tuple[str, ...],
     *,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     top: int = 10,
     true: Sequence[Sequence[str]] | None = None,
 ) -> list[Explanation]: ...
@@ -43,7 +42,7 @@ def explain(
     classifier: TextClassifier,
     texts: str | list[str] | tuple[str, ...],
     *,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     top: int = 10,
     true: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> Explanation | list[Explanation]:
@@ -53,18 +52,20 @@ def explain(
     are first read.
 
     Args:
-        classifier: a capsule network.
+        classifier: a capsule network, a CNN or an LSTM.
         texts: one text, or a list of them.
         method: what a strength is: `contributions`, `couplings`, `gradient`,
-            `integrated` or `erasure`.
+            `integrated` or `erasure`; the first two for capsules alone. If None,
+            `couplings` for them, `gradient` for a CNN, `integrated` for an LSTM.
         top: phrases listed a label, at most.
         true: the text's own labels, or each text's, to be shown beside the predicted.
     """
     if isinstance(texts, str):
         own = None if true is None else [tuple(map(str, true))]
         return explain(classifier, [texts], method=method, top=top, true=own)[0]
-    check_request(texts, method, top, true)
-    network = capsule_network(classifier)
+    network = explainable_network(classifier)
+    method = settle_method(network, method)
+    check_request(texts, top, true)
     was_training = network.training
     network.eval()
     located = read_texts(classifier, texts)
@@ -86,21 +87,8 @@ def explain(
     return [explanations[row] for row in range(len(texts))]
 
 
-def capsule_network(classifier: TextClassifier) -> CapsuleNetwork:
-    """Return the network, and say so if it has no capsules to be explained by."""
-    if not isinstance(classifier.network, CapsuleNetwork):
-        raise ConfigError(
-            "classifier must be a capsule network to be explained; got "
-            f"{type(classifier.network).__name__}. Explain another model."
-        )
-    return classifier.network
-
-
-def check_request(
-    texts: Sequence[str], method: str, top: int, true: Sequence | None
-) -> None:
+def check_request(texts: Sequence[str], top: int, true: Sequence | None) -> None:
     """Refuse what cannot be explained so."""
-    check_method(method)
     if top < 1:
         raise ConfigError(f"top must be at least 1; got {top}.")
     if true is not None and len(true) != len(texts):
@@ -129,7 +117,7 @@ def explain_batch(
     top: int,
 ) -> Iterator[Explanation]:
     """Explain some texts together, read already."""
-    network = capsule_network(classifier)
+    network = explainable_network(classifier)
     documents = [own.ids for own in located]
     nothing = np.zeros((len(texts), 0), dtype=np.float32)  # no targets to carry
     batch = make_batch(documents, nothing, range(len(texts)))
@@ -137,9 +125,9 @@ def explain_batch(
     found = find_strengths(network, batch.ids, batch.mask, method)
     n_tokens = np.array([len(ids) for ids in documents])  # (B,)
     found.lengths[n_tokens == 0] = 0  # where padding votes
-    scores = found.lengths[:, : network.n_classes]
-    chosen = classifier.decide(scores)
     names, tokenizer = classifier.labels.names, classifier.tokenizer
+    scores = found.lengths[:, : len(names)]
+    chosen = classifier.decide(scores)
     source = BatchSource(tokenizer, names, found, chosen, n_tokens, top)
     shares = zip(found.leak.tolist(), found.orphan_share.tolist(), strict=True)
     for row, (leak, orphan_share) in enumerate(shares):

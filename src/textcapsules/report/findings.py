@@ -19,8 +19,9 @@ from textcapsules.explain.convergence import Convergence, convergence
 from textcapsules.explain.corpus import explain_corpus
 from textcapsules.explain.displays import Connections, connections
 from textcapsules.explain.faithfulness import measure_faithfulness
+from textcapsules.explain.networks import can_explain
 from textcapsules.explain.strengths import check_method
-from textcapsules.explain.texts import DEFAULT_METHOD, explain
+from textcapsules.explain.texts import explain
 from textcapsules.explain.types import CorpusExplanation, Explanation, Faithfulness
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.training.prepare import target_matrix
@@ -95,7 +96,7 @@ def make_report(
     source: str,
     title: str,
     lead: str,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     n_examples: int = 5,
     n_sampled: int = 50,
     tables: Sequence[ReportTable] = (),
@@ -117,7 +118,8 @@ def make_report(
         confusion: a matrix of other texts, shown where these carry several labels.
         on_stage: called with the name of each stage as it begins.
     """
-    check_method(method)
+    if method is not None:
+        check_method(method)
     if not examples:
         raise DataError(f"{source} must hold at least one labelled text; got none.")
     names, several = classifier.labels.names, classifier.labels.task == "multi-label"
@@ -127,7 +129,7 @@ def make_report(
     thresholds = classifier.labels.thresholds
     chosen = classifier.decide(scores)
     explained = None
-    if isinstance(classifier.network, CapsuleNetwork):
+    if can_explain(classifier):
         order = np.argsort(-certainty(scores, targets, thresholds, several=several))
         right = (chosen == targets.astype(bool)).all(1)
         best = pick_best(examples, order, right, n_examples)
@@ -187,14 +189,14 @@ def explain_examples(
     classifier: TextClassifier,
     examples: Sequence[Example],
     best: Sequence[Example],
-    method: str,
+    method: str | None,
     sizes: tuple[int, int],
     on_stage: Callable[[str], None],
 ) -> Explained:
     """Explain the texts together, and the best and the worst one by one.
 
     Args:
-        classifier: a capsule network.
+        classifier: as for `explain`.
         examples: the texts.
         best: those of them that came out best.
         method: as for `explain`.
@@ -217,15 +219,22 @@ def explain_examples(
         for text, found in zip(sample, classifier.predict(sample), strict=True)
         if found.labels
     ]
-    on_stage("following the routing")
-    sharpening = convergence(classifier, labelled) if labelled else None
+    routed, sharpening, alone = (
+        isinstance(classifier.network, CapsuleNetwork),
+        None,
+        None,
+    )
+    if routed:
+        on_stage("following the routing")
+        sharpening = convergence(classifier, labelled) if labelled else None
+        alone = connections(classifier, best[0].text) if best else None
     on_stage("testing the explanations")
     trust = measure_faithfulness(classifier, labelled) if labelled else None
     return Explained(
         corpus,
         tuple(shown[: len(best)]),
         tuple(shown[len(best) :]),
-        connections(classifier, best[0].text) if best else None,
+        alone,
         sharpening,
         trust,
     )

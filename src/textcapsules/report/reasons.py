@@ -78,9 +78,7 @@ def give_reasons(found: Explained) -> Reasons:
         clouds=label_clouds(found.corpus),
         clouds_note=(
             "The stronger a phrase spoke for the label in all the texts together, the "
-            f"larger it is (method: {found.corpus.method}). "
-            f"{percent(found.corpus.orphan_share)} percent of what capsules gave went "
-            f"to the orphan, {percent(found.corpus.leak)} percent to nobody."
+            f"larger it is (method: {found.corpus.method}). {lost_mass(found.corpus)}"
         ),
         reading=reading_help(found.corpus.method),
         best=[highlight(shown, longest=LONGEST_TEXT) for shown in found.best],
@@ -88,6 +86,16 @@ def give_reasons(found: Explained) -> Reasons:
         specimen=show_specimen(found),
         convergence=None if sharpening is None else show_convergence(sharpening),
         trust=None if trust is None else show_trust(trust),
+    )
+
+
+def lost_mass(corpus: CorpusExplanation) -> str:
+    """Say what of the capsules' mass reached no label; without any there is none."""
+    if not (corpus.orphan_share or corpus.leak):
+        return ""
+    return (
+        f"{percent(corpus.orphan_share)} percent of what capsules gave went to the "
+        f"orphan, {percent(corpus.leak)} percent to nobody."
     )
 
 

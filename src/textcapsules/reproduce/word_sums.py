@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.classifier import TextClassifier
+from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.routes import branches_of, existence
-from textcapsules.explain.texts import capsule_network
 from textcapsules.text.batch import epoch_batches, make_batch
 
 __all__ = ["FUNCTION_WORDS", "WordGroup", "WordSums", "sum_words"]

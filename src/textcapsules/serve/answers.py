@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.classifier import TextClassifier
+from textcapsules.explain.networks import can_explain
 from textcapsules.explain.texts import explain
 from textcapsules.explain.types import Explanation, LabelExplanation
-from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.serve.batching import Batcher, QueueFullError
 from textcapsules.serve.limits import Limits
 from textcapsules.serve.metrics import Metrics
@@ -134,11 +134,6 @@ def describe(name: str, classifier: TextClassifier) -> dict[str, Any]:
         "explains": can_explain(classifier),
         "max_tokens": classifier.config.text.max_tokens,
     }
-
-
-def can_explain(classifier: TextClassifier) -> bool:
-    """Tell whether the model is of the kind whose votes can be followed."""
-    return isinstance(classifier.network, CapsuleNetwork)
 
 
 def check_decision(request: PredictRequest) -> None:
