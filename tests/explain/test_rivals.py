@@ -103,13 +103,14 @@ def test_scores_are_the_predicted_ones_and_a_batch_changes_nothing(make, method)
 
 @methods
 def test_what_was_planted_is_named_and_nothing_else(method):
-    text = "w1 w2 w3 w4 w5 w7 w8"
+    words = ["w1", "w2", "w3", "w4", "w5", "w7", "w8"]
+    text = " ".join(words)
     found = explain(planted(), text, method=method)
     assert found.predicted == ("red", "blue") or found.predicted == ("blue", "red")
     red, green, blue = found.labels
     for label, word in ((red, "w3"), (blue, "w7")):
         assert [phrase.text for phrase in label.phrases] == [word]
-        place = text.split().index(word)
+        place = words.index(word)
         assert label.tokens[place] > 0
         assert not any(label.tokens[:place] + label.tokens[place + 1 :])
     assert not green.phrases

@@ -52,7 +52,7 @@ def _strengths(
     for scale in scales:
         # cuDNN's LSTM has no backward pass outside training.
         with (
-            faded_words(network.embedding, scale) as words,
+            faded_words(network.get_submodule("embedding"), scale) as words,
             torch.backends.cudnn.flags(enabled=False),
         ):
             output = network(ids, mask)

@@ -50,7 +50,7 @@ def gives_several(config: RunConfig) -> bool:
     """Tell whether a rival's classes are probable each for itself, or one among all."""
     if config.loss.loss.endswith("cross-entropy"):
         return config.loss.loss.startswith("binary")
-    return config.train.task == "multi-label" or config.train.joined > 0
+    return config.train.task == "multi-label" or bool(config.train.joined)
 
 
 def build_system(

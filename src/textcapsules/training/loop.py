@@ -147,7 +147,7 @@ class Trainer:
 
 def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
     """Return the training texts and, if asked for, an epoch's draw of joined ones."""
-    n_joined = round(config.train.joined * len(train.documents))
+    n_joined = round((config.train.joined or 0) * len(train.documents))
     if not n_joined:
         return train
     pairs = joined_pairs(train.targets, n_joined, [config.train.seed, epoch])
