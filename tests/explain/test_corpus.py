@@ -43,8 +43,8 @@ def test_strengths_are_added_up_over_the_texts_that_got_the_label(monkeypatch):
             assert word.strength == pytest.approx(sum(words[word.text]), rel=1e-4)
             assert word.count == len(words[word.text])
     assert any(column.words for column in found.labels)
-    leaks = [explanation.leak for explanation in explanations]
-    assert found.leak == pytest.approx(np.mean(leaks), abs=1e-6)
+    leaks = np.array([explanation.leak for explanation in explanations], float)
+    assert found.leak == pytest.approx(leaks.mean(), abs=1e-6)
     json.dumps(found.to_dict())
 
 

@@ -8,9 +8,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from serving import Gate, multi_label, running, single_label, toy_service
+from textcapsules.serve.answers import Service
 from textcapsules.serve.app import create_app
 from textcapsules.serve.limits import Limits
-from toy import TOPICS, toy_rows, toy_text
+from textcapsules.serve.models import ServedModel
+from textcapsules.training.run import train
+from toy import TOPICS, tiny_config, toy_file, toy_rows, toy_text
 
 LIMITS = Limits(max_texts=40, max_explained=3, max_characters=500, max_bytes=30_000)
 AWKWARD = [
@@ -368,3 +371,17 @@ def test_openapi_describes_every_route(client):
         schema["paths"]["/v1/predict"]["post"]["responses"]
     )
     assert "http" not in json.dumps(schema["paths"])  # no outside address
+
+
+def test_a_cnn_is_explained_without_votes(tmp_path):
+    config = tiny_config(toy_file(tmp_path)).replace(
+        model={"architecture": "cnn"}, train={"epochs": 1}
+    )
+    models = [ServedModel("cnn", train(config, tmp_path / "m"))]
+    service = Service(models, Limits(), threads=1)
+    with TestClient(create_app(service, hosts=["*"])) as client:
+        assert client.get("/v1/models").json()["models"][0]["explains"]
+        reply = predict(client, model="cnn", texts="cat purr kitten", explain=True)
+        found = reply[0]["explanation"]
+        assert found["method"] == "gradient"
+        assert (found["orphan"], found["orphan_share"], found["leak"]) == (None,) * 3

@@ -26,6 +26,7 @@ from textcapsules.explain.types import (
     Spoken,
     TokenSpan,
 )
+from textcapsules.model.capsnet import CapsuleNetwork
 
 __all__ = ["Tally", "explain_corpus", "find_mistake"]
 
@@ -119,14 +120,15 @@ def explain_corpus(
     """
     network = explainable_network(classifier)
     method = settle_method(network, method)
+    routed = isinstance(network, CapsuleNetwork)
     tallies = [LabelTally(name) for name in classifier.labels.names]
     orphan, errors = LabelTally(ORPHAN), Mistakes(mistakes)
     n_texts, n_read, leak, orphan_share = 0, 0, 0.0, 0.0
     for explanation in explain_stream(classifier, examples, method, on_texts):
         n_texts += 1
         n_read += bool(explanation.tokens)
-        leak += explanation.leak
-        orphan_share += explanation.orphan_share
+        leak += explanation.leak or 0.0
+        orphan_share += explanation.orphan_share or 0.0
         for tally, found in zip(tallies, explanation.labels, strict=True):
             if found.predicted:
                 tally.add(explanation.tokens, found)
@@ -139,8 +141,8 @@ def explain_corpus(
         texts=n_texts,
         labels=tuple(tally.strongest(top) for tally in tallies),
         orphan=orphan.strongest(top) if has_orphan(network) else None,
-        leak=leak / max(n_read, 1),
-        orphan_share=orphan_share / max(n_read, 1),
+        leak=leak / max(n_read, 1) if routed else None,
+        orphan_share=orphan_share / max(n_read, 1) if routed else None,
         mistakes=errors.ordered(),
         method=method,
     )

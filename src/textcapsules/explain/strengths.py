@@ -21,7 +21,7 @@ from textcapsules.explain.contributions import contributions
 from textcapsules.explain.erasure import erase_ngrams
 from textcapsules.explain.gradients import gradient_times_input, integrated_gradients
 from textcapsules.explain.networks import NgramPlaces, class_scores, ngram_places
-from textcapsules.explain.routes import Mass, couplings, mass
+from textcapsules.explain.routes import couplings, mass
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.rivals.kim import KimCnn
 
@@ -57,8 +57,8 @@ class Strengths(NamedTuple):
     lengths: NDArray[np.float32]  # (B, classes and orphan)
     ngrams: tuple[NgramStrengths, ...]  # one a size
     tokens: NDArray[np.float32]  # (B, T, E)
-    leak: NDArray[np.float32]  # (B,)
-    orphan_share: NDArray[np.float32]  # (B,)
+    leak: NDArray[np.float32] | None  # (B,); None where no capsules are
+    orphan_share: NDArray[np.float32] | None  # (B,)
 
 
 def check_method(method: str) -> None:
@@ -123,8 +123,7 @@ def find_strengths(
         if classes is not None:
             values = [found[..., list(classes)] for found in values]
         tokens = sum_shares(values, places, mask)
-    nothing = lengths.new_zeros(len(lengths))
-    shares = mass(network, output) if routed else Mass(nothing, nothing)
+    shares = mass(network, output) if routed else None
     return Strengths(
         to_array(lengths),
         tuple(
@@ -132,8 +131,8 @@ def find_strengths(
             for place, found in zip(places, values, strict=True)
         ),
         to_array(tokens),
-        to_array(shares.leak),
-        to_array(shares.orphan),
+        None if shares is None else to_array(shares.leak),
+        None if shares is None else to_array(shares.orphan),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError
@@ -129,14 +130,18 @@ def explain_batch(
     scores = found.lengths[:, : len(names)]
     chosen = classifier.decide(scores)
     source = BatchSource(tokenizer, names, found, chosen, n_tokens, top)
-    shares = zip(found.leak.tolist(), found.orphan_share.tolist(), strict=True)
-    for row, (leak, orphan_share) in enumerate(shares):
+    for row in range(len(texts)):
         yield Explanation.later(
             TextSource(source, row, texts[row], located[row]),
             text=texts[row],
-            leak=leak,
-            orphan_share=orphan_share,
+            leak=value_at(found.leak, row),
+            orphan_share=value_at(found.orphan_share, row),
             predicted=classifier.names(scores[row], chosen[row]),
             true=true[row],
             method=method,
         )
+
+
+def value_at(values: NDArray[np.float32] | None, row: int) -> float | None:
+    """Return a text's value of a batch's, where there are any."""
+    return None if values is None else float(values[row])

@@ -62,8 +62,8 @@ class Explanation(Deferred):
     tokens: tuple[TokenSpan, ...]  # those the model read: none of an unreadable text
     labels: tuple[LabelExplanation, ...]  # every class, in the model's order
     orphan: LabelExplanation | None  # the background; None if the model has none
-    leak: float  # share of the coupling mass that went to nobody
-    orphan_share: float  # share of the coupling mass that went to the orphan
+    leak: float | None  # share of the coupling mass that went to nobody
+    orphan_share: float | None  # and to the orphan; None where no capsules are
     predicted: tuple[str, ...]  # strongest first
     true: tuple[str, ...] | None  # the text's own labels, where they are known
     method: str
@@ -141,8 +141,8 @@ class CorpusExplanation:
     texts: int
     labels: tuple[LabelPhrases, ...]  # every class, in the model's order
     orphan: LabelPhrases | None
-    leak: float  # means over the texts that could be read
-    orphan_share: float
+    leak: float | None  # means over the texts that could be read
+    orphan_share: float | None
     mistakes: tuple[Mistake, ...]  # most confident first; none without true labels
     method: str
 

@@ -91,7 +91,7 @@ def give_reasons(found: Explained) -> Reasons:
 
 def lost_mass(corpus: CorpusExplanation) -> str:
     """Say what of the capsules' mass reached no label; without any there is none."""
-    if not (corpus.orphan_share or corpus.leak):
+    if corpus.leak is None:
         return ""
     return (
         f"{percent(corpus.orphan_share)} percent of what capsules gave went to the "

@@ -91,8 +91,8 @@ class ExplanationReply(BaseModel):
     tokens: list[TokenReply]
     labels: dict[str, LabelReply]
     orphan: LabelReply | None
-    orphan_share: float
-    leak: float
+    orphan_share: float | None  # None, like the next, where no capsules are
+    leak: float | None
 
 
 class PredictionReply(BaseModel):

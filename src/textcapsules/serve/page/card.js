@@ -225,6 +225,7 @@ export class Card {
 
   showShares() {
     const { orphan, orphan_share: lost, leak } = this.prediction.explanation;
+    if (leak === null) this.find(".shares").hidden = true; // no capsules, no votes
     const shares = [Math.max(0, 1 - lost - leak), lost, leak];
     this.find(".stack").querySelectorAll("i").forEach((part, n) => paint(part, { share: shares[n] }));
     this.find(".legend").replaceChildren(
