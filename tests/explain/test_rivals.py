@@ -1,4 +1,4 @@
-"""Networks without capsules: explained by their slopes, and by leaving words out."""
+"""Models without capsules: explained by their slopes, and by leaving words out."""
 
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ def test_erasing_is_scoring_the_text_without_the_words(make):
 
 @pytest.mark.parametrize("method", ["couplings", "contributions"])
 def test_capsules_methods_are_refused_with_what_there_is(method):
-    expected = f"gradient, integrated, erasure for a network .*; got '{method}'"
+    expected = f"gradient, integrated, erasure for KimCnn; got '{method}'"
     with pytest.raises(ConfigError, match=expected):
         explain(classifier_of(random_cnn()), "w1", method=method)
     with pytest.raises(ConfigError, match=expected):
@@ -195,12 +195,43 @@ def test_a_trained_rival_is_explained_by_the_command(
     assert f"method: {method}" in page.read_text()
     ran = run_cli("explain", tmp_path / "model", text, "--method", "couplings")
     assert ran.code == 2
-    assert ran.err.startswith("textcapsules: method must be one of gradient, integ")
+    assert ran.err.startswith(f"textcapsules: method must be one of {method}, ")
 
 
-def test_a_model_of_words_without_vectors_is_refused(tmp_path: Path):
-    config = tiny_config(toy_file(tmp_path)).replace(model={"architecture": "tfidf-lr"})
+@pytest.mark.parametrize("architecture", ["tfidf-lr", "tfidf-svm", "fasttext"])
+def test_a_classic_system_is_explained_by_erasure(tmp_path: Path, architecture: str):
+    config = tiny_config(toy_file(tmp_path)).replace(
+        model={"architecture": architecture}
+    )
+    classifier = train(config, tmp_path / "model")
+    words = ["cat", "purr", "kitten", "bark", "and", "wings"]
+    text = " ".join(words)
+    found = explain(classifier, text, top=20)
+    assert (found.method, found.leak) == ("erasure", None)
+    whole = classifier.scores([text])[0]
+    np.testing.assert_allclose([label.score for label in found.labels], whole)
+    n_phrases = 0
+    for number, label in enumerate(found.labels):
+        for phrase in label.phrases:
+            named = phrase.text.split()
+            start = words.index(named[0])
+            cut = " ".join(words[:start] + words[start + len(named) :])
+            fall = whole[number] - classifier.scores([cut])[0][number]
+            assert phrase.strength == pytest.approx(fall, abs=1e-6)
+            n_phrases += 1
+    assert n_phrases
+    assert explain(classifier, ["", text])[0].predicted == ()
+    measured = measure_faithfulness(classifier, [text], draws=1)
+    assert [row.method for row in measured.methods] == ["erasure", "random"]
+    with pytest.raises(ConfigError, match=r"must be erasure for .*; got 'gradi"):
+        explain(classifier, text, method="gradient")
+
+
+def test_a_model_of_characters_is_refused(tmp_path: Path):
+    config = tiny_config(toy_file(tmp_path)).replace(
+        model={"architecture": "cl-cnn"}, train={"epochs": 1}
+    )
     train(config, tmp_path / "model")
     ran = run_cli("explain", tmp_path / "model", "the cat purrs")
     assert ran.code == 2
-    assert "must be a network over word vectors" in ran.err
+    assert ran.err.startswith("textcapsules: classifier must be a model of words")

@@ -8,8 +8,7 @@ import torch
 from random_models import ARCHITECTURES, WORDS, random_classifier
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError
-from textcapsules.explain.networks import capsule_network
-from textcapsules.explain.strengths import METHODS
+from textcapsules.explain.networks import METHODS, capsule_network
 from textcapsules.explain.texts import explain
 from textcapsules.explain.types import ORPHAN, Explanation
 from toy import trained_model
@@ -176,5 +175,5 @@ def test_what_cannot_be_explained_is_refused():
     with pytest.raises(ConfigError, match="each of 2 texts; got 1"):
         explain(classifier, ["w1", "w2"], true=[["red"]])
     classifier.network = torch.nn.Linear(1, 1)  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match=r"over word vectors .* got Linear"):
+    with pytest.raises(ConfigError, match=r"a model of words .* got Linear"):
         explain(classifier, "w1")

@@ -34,7 +34,8 @@ def explain(
         str | None,
         typer.Option(
             help="What a strength is: couplings (the default) or contributions of "
-            "capsules; gradient (a CNN's default), integrated (an LSTM's) or erasure.",
+            "capsules; gradient (a CNN's default), integrated (an LSTM's) or erasure "
+            "(TF-IDF's and fastText's).",
             show_default=False,
         ),
     ] = None,

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from textcapsules.explain.networks import class_scores
-from textcapsules.model.score import drop_unreadable
+from textcapsules.explain.networks import device_of
+from textcapsules.model.builder import System
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.score import drop_unreadable, score_documents
 from textcapsules.text.batch import epoch_batches, make_batch
 
 __all__ = ["document_lengths", "erase_ngrams"]
@@ -22,21 +23,23 @@ BATCH_SIZE = 64
 
 @torch.inference_mode()
 def document_lengths(
-    network: nn.Module, documents: Sequence[NDArray]
+    network: System, documents: Sequence[NDArray]
 ) -> NDArray[np.float32]:
     """Return the lengths (N, E) of classes and orphan; zero without a known word.
 
-    A network without capsules has its scores in their place.
+    A model without capsules has its scores in their place.
     """
     documents = drop_unreadable(documents)
-    device = next(network.parameters()).device
+    if not isinstance(network, CapsuleNetwork):
+        return score_documents(network, documents, batch_size=BATCH_SIZE)
+    device = device_of(network)
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
     parts, order = [], []
     sizes = [len(ids) for ids in documents]
     for rows in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
         batch = make_batch(documents, nothing, rows).to(device)
         output = network(batch.ids, batch.mask)
-        parts.append(class_scores(output).float().cpu().numpy())
+        parts.append(output.lengths(orphan=True).float().cpu().numpy())
         order.append(rows)
     lengths = np.empty_like(np.concatenate(parts))
     lengths[np.concatenate(order)] = np.concatenate(parts)
@@ -45,7 +48,7 @@ def document_lengths(
 
 
 def erase_ngrams(
-    network: nn.Module,
+    network: System,
     documents: Sequence[NDArray],
     size: int,
     stride: int,

@@ -17,22 +17,25 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError, DataError
 from textcapsules.explain.erasure import document_lengths
-from textcapsules.explain.networks import explainable_network
+from textcapsules.explain.networks import (
+    METHODS,
+    device_of,
+    evaluating,
+    explainable_network,
+    methods_of,
+)
 from textcapsules.explain.phrases import pick_phrases
 from textcapsules.explain.strengths import (
-    METHODS,
-    ROUTED,
     NgramStrengths,
     find_strengths,
     settle_method,
 )
 from textcapsules.explain.types import Faithfulness, MethodCurves
-from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.builder import System
 from textcapsules.text.batch import make_batch
 
 __all__ = ["RANDOM", "SHARES", "measure_faithfulness"]
@@ -76,7 +79,7 @@ def measure_faithfulness(
     Args:
         classifier: as for `explain`.
         texts: to draw from; their labels are not used.
-        methods: of `explain.strengths.METHODS`, all that the network has but the slow
+        methods: of `explain.networks.METHODS`, all that the model has but the slow
             erasure if None; random phrases are measured anyway.
         max_texts: size of the sample.
         draws: how many random rankings are averaged for each case.
@@ -85,27 +88,25 @@ def measure_faithfulness(
     """
     network = explainable_network(classifier)
     if methods is None:
-        routed = ROUTED if isinstance(network, CapsuleNetwork) else ()
-        methods = (*routed, "gradient", "integrated")
+        own = methods_of(network)
+        methods = own[:-1] or own  # erasure, the last, is slow
     if not methods or any(method not in METHODS for method in methods):
         raise ConfigError(
             f"methods must be some of {', '.join(METHODS)}; got {list(methods)!r}."
         )
     methods = [settle_method(network, method) for method in methods]
-    was_training = network.training
-    network.eval()
     random = np.random.default_rng(seed)
     cases, n_texts = draw_cases(classifier, texts, max_texts, random)
     measured: dict[str, Measured] = {}
     for number, method in enumerate([*methods, RANDOM]):
         repeats = draws if method == RANDOM else 1
-        runs = [measure(network, cases, method, random) for _ in range(repeats)]
+        with evaluating(network):
+            runs = [measure(network, cases, method, random) for _ in range(repeats)]
         measured[method] = Measured(
             *(np.mean(parts, 0) for parts in zip(*runs, strict=True))
         )
         if on_step is not None:
             on_step(number + 1, len(methods) + 1)
-    network.train(was_training)
     best = max(methods, key=lambda method: measured[method].gaps().mean())
     return Faithfulness(
         texts=n_texts,
@@ -143,7 +144,7 @@ def draw_cases(
 
 
 def measure(
-    network: nn.Module,
+    network: System,
     cases: Sequence[Case],
     method: str,
     random: np.random.Generator,
@@ -170,7 +171,7 @@ def measure(
 
 
 def rank_cases(
-    network: nn.Module,
+    network: System,
     cases: Sequence[Case],
     method: str,
     random: np.random.Generator,
@@ -189,7 +190,7 @@ def rank_cases(
 
 
 def rank_tokens(
-    network: nn.Module,
+    network: System,
     documents: Sequence[NDArray],
     label: int,
     method: str,
@@ -198,10 +199,11 @@ def rank_tokens(
     """Return the tokens of every document, strongest phrase for a label first."""
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
     batch = make_batch(documents, nothing, range(len(documents)))
-    batch = batch.to(next(network.parameters()).device)
+    batch = batch.to(device_of(network))
     known = method
     if method == RANDOM:  # of which only the places are wanted
-        known = "couplings" if isinstance(network, CapsuleNetwork) else "gradient"
+        cheap = ("couplings", "gradient", "erasure")
+        known = next(name for name in cheap if name in methods_of(network))
     found = find_strengths(network, batch.ids, batch.mask, known, [label])
     ngrams = list(found.ngrams)
     n_tokens = np.array([len(ids) for ids in documents])

@@ -7,7 +7,7 @@ then the sum of its tokens'.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,26 +18,27 @@ from torch.nn.utils.rnn import pad_sequence
 
 from textcapsules.errors import ConfigError
 from textcapsules.explain.contributions import contributions
-from textcapsules.explain.erasure import erase_ngrams
+from textcapsules.explain.erasure import document_lengths, erase_ngrams
 from textcapsules.explain.gradients import gradient_times_input, integrated_gradients
-from textcapsules.explain.networks import NgramPlaces, class_scores, ngram_places
+from textcapsules.explain.networks import (
+    METHODS,
+    NgramPlaces,
+    class_scores,
+    methods_of,
+    ngram_places,
+)
 from textcapsules.explain.routes import couplings, mass
+from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.rivals.kim import KimCnn
+from textcapsules.model.rivals.classic import ClassicSystem
 
 __all__ = [
-    "METHODS",
-    "Method",
     "NgramStrengths",
     "Strengths",
     "check_method",
     "find_strengths",
     "settle_method",
 ]
-
-Method = Literal["couplings", "contributions", "gradient", "integrated", "erasure"]
-METHODS: tuple[str, ...] = get_args(Method)
-ROUTED = ("couplings", "contributions")  # of capsule networks alone
 
 
 class NgramStrengths(NamedTuple):
@@ -69,31 +70,23 @@ def check_method(method: str) -> None:
         )
 
 
-def settle_method(network: nn.Module, method: str | None) -> str:
-    """Return the method asked for, if the network has it, or the one it is best with.
-
-    Measured (`faithfulness`), couplings are as faithful as any for capsules and the
-    cheapest; the slopes of a CNN, straight between its maxima, are as faithful as
-    integrated ones (0.64 and 0.63 comprehensive on tickets), an LSTM's are not (0.51
-    and 0.63).
-    """
-    routed = isinstance(network, CapsuleNetwork)
+def settle_method(network: System, method: str | None) -> str:
+    """Return the method asked for, if the model has it, or its default."""
+    own = methods_of(network)
     if method is None:
-        slopes = "gradient" if isinstance(network, KimCnn) else "integrated"
-        return "couplings" if routed else slopes
+        return own[0]
     check_method(method)
-    if not routed and method in ROUTED:
-        own = ", ".join(name for name in METHODS if name not in ROUTED)
+    if method not in own:
         raise ConfigError(
-            f"method must be one of {own} for a network without capsules; got "
-            f"{method!r}."
+            f"method must be {'one of ' * (len(own) > 1)}{', '.join(own)} for "
+            f"{type(network).__name__}; got {method!r}."
         )
     return method
 
 
 @torch.no_grad()
 def find_strengths(
-    network: nn.Module,
+    network: System,
     ids: Tensor,
     mask: Tensor,
     method: str,
@@ -109,12 +102,17 @@ def find_strengths(
         classes: the columns E wanted of the strengths; all, the orphan last, if None.
     """
     method = settle_method(network, method)
-    routed = isinstance(network, CapsuleNetwork)
-    output = network(ids, mask, inspect=True) if routed else network(ids, mask)
-    lengths = class_scores(output)
+    output: Any = None
+    if isinstance(network, ClassicSystem):
+        lengths = torch.from_numpy(document_lengths(network, unpadded(ids, mask)))
+    else:
+        routed = {"inspect": True} if isinstance(network, CapsuleNetwork) else {}
+        output = network(ids, mask, **routed)
+        lengths = class_scores(output)
     columns = range(lengths.shape[1]) if classes is None else classes
     places = ngram_places(network)
     if method in ("gradient", "integrated"):
+        assert isinstance(network, nn.Module)  # a classic system has no slopes
         find = gradient_times_input if method == "gradient" else integrated_gradients
         tokens = find(network, ids, mask, columns)  # (B, T, E)
         values = [window_sums(tokens, *place) for place in places]
@@ -123,7 +121,9 @@ def find_strengths(
         if classes is not None:
             values = [found[..., list(classes)] for found in values]
         tokens = sum_shares(values, places, mask)
-    shares = mass(network, output) if routed else None
+    shares = None
+    if isinstance(network, CapsuleNetwork):
+        shares = mass(network, output)
     return Strengths(
         to_array(lengths),
         tuple(
@@ -154,14 +154,16 @@ def ngram_strengths(
         return couplings(output)
     if method == "contributions":
         return contributions(network, output)
-    documents = [
-        row[inside].cpu().numpy() for row, inside in zip(ids, mask, strict=True)
-    ]
     found = []
     for place in places:
-        falls = erase_ngrams(network, documents, *place)
+        falls = erase_ngrams(network, unpadded(ids, mask), *place)
         found.append(pad_sequence([torch.from_numpy(fall) for fall in falls], True))
     return [values.to(ids.device) / len(places) for values in found]
+
+
+def unpadded(ids: Tensor, mask: Tensor) -> list[NDArray]:
+    """Return the documents of a batch."""
+    return [row[inside].cpu().numpy() for row, inside in zip(ids, mask, strict=True)]
 
 
 def window_sums(tokens: Tensor, size: int, stride: int, first: int) -> Tensor:

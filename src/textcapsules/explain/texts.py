@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ConfigError
-from textcapsules.explain.networks import explainable_network
+from textcapsules.explain.networks import device_of, evaluating, explainable_network
 from textcapsules.explain.sources import BatchSource, TextSource
 from textcapsules.explain.strengths import find_strengths, settle_method
 from textcapsules.explain.types import Explanation
@@ -53,11 +53,12 @@ def explain(
     are first read.
 
     Args:
-        classifier: a capsule network, a CNN or an LSTM.
+        classifier: a capsule network, a CNN, an LSTM, TF-IDF or fastText.
         texts: one text, or a list of them.
         method: what a strength is: `contributions`, `couplings`, `gradient`,
-            `integrated` or `erasure`; the first two for capsules alone. If None,
-            `couplings` for them, `gradient` for a CNN, `integrated` for an LSTM.
+            `integrated` or `erasure`; the first two for capsules alone, the next two
+            for networks. If None, `couplings` for capsules, `gradient` for a CNN,
+            `integrated` for an LSTM, `erasure` for the rest.
         top: phrases listed a label, at most.
         true: the text's own labels, or each text's, to be shown beside the predicted.
     """
@@ -67,24 +68,22 @@ def explain(
     network = explainable_network(classifier)
     method = settle_method(network, method)
     check_request(texts, top, true)
-    was_training = network.training
-    network.eval()
     located = read_texts(classifier, texts)
     labels = [None] * len(texts) if true is None else [tuple(own) for own in true]
     explanations: dict[int, Explanation] = {}
     sizes = [len(own.ids) for own in located]
-    for places in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
-        rows: list[int] = places.tolist()
-        batch = explain_batch(
-            classifier,
-            [texts[row] for row in rows],
-            [located[row] for row in rows],
-            [labels[row] for row in rows],
-            method,
-            top,
-        )
-        explanations.update(zip(rows, batch, strict=True))
-    network.train(was_training)
+    with evaluating(network):
+        for places in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
+            rows: list[int] = places.tolist()
+            batch = explain_batch(
+                classifier,
+                [texts[row] for row in rows],
+                [located[row] for row in rows],
+                [labels[row] for row in rows],
+                method,
+                top,
+            )
+            explanations.update(zip(rows, batch, strict=True))
     return [explanations[row] for row in range(len(texts))]
 
 
@@ -122,7 +121,7 @@ def explain_batch(
     documents = [own.ids for own in located]
     nothing = np.zeros((len(texts), 0), dtype=np.float32)  # no targets to carry
     batch = make_batch(documents, nothing, range(len(texts)))
-    batch = batch.to(next(network.parameters()).device)
+    batch = batch.to(device_of(network))
     found = find_strengths(network, batch.ids, batch.mask, method)
     n_tokens = np.array([len(ids) for ids in documents])  # (B,)
     found.lengths[n_tokens == 0] = 0  # where padding votes
