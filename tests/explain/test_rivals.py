@@ -170,7 +170,10 @@ def test_corpus_and_report_do_without_routing():
     assert (found.method, found.orphan) == ("gradient", None)
     assert [spoken.text for spoken in found.labels[0].phrases] == ["w3"]
     assert found.mistakes[0].predicted == ("blue",)
-    made = make_report(planted(), examples, source="s", title="T", lead="L.")
+    settings: dict[str, Any] = {"source": "s", "title": "T", "lead": "L."}
+    with pytest.raises(ConfigError, match="for KimCnn; got 'couplings'"):
+        make_report(planted(), examples, method="couplings", **settings)
+    made = make_report(planted(), examples, **settings)
     assert made.explained is not None
     assert (made.explained.convergence, made.explained.connections) == (None, None)
     page = render_report(made)

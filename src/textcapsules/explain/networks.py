@@ -6,7 +6,7 @@ the slopes can be taken, and words can be left out of the text of any model of w
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from textcapsules.model.rivals.recurrent import RecurrentNetwork
 
 __all__ = [
     "METHODS",
-    "Method",
     "NgramPlaces",
     "can_explain",
     "capsule_network",
@@ -36,8 +35,7 @@ __all__ = [
     "ngram_places",
 ]
 
-Method = Literal["couplings", "contributions", "gradient", "integrated", "erasure"]
-METHODS: tuple[str, ...] = get_args(Method)
+METHODS = ("couplings", "contributions", "gradient", "integrated", "erasure")
 OF_WORDS = (CapsuleNetwork, KimCnn, RecurrentNetwork, LrLstm, ClassicSystem)
 PHRASE_SIZE = 3  # words, where a model has no n-grams of its own
 

@@ -20,7 +20,7 @@ from textcapsules.explain.corpus import explain_corpus
 from textcapsules.explain.displays import Connections, connections
 from textcapsules.explain.faithfulness import measure_faithfulness
 from textcapsules.explain.networks import can_explain
-from textcapsules.explain.strengths import check_method
+from textcapsules.explain.strengths import settle_method
 from textcapsules.explain.texts import explain
 from textcapsules.explain.types import CorpusExplanation, Explanation, Faithfulness
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -118,8 +118,8 @@ def make_report(
         confusion: a matrix of other texts, shown where these carry several labels.
         on_stage: called with the name of each stage as it begins.
     """
-    if method is not None:
-        check_method(method)
+    if can_explain(classifier):
+        method = settle_method(classifier.network, method)
     if not examples:
         raise DataError(f"{source} must hold at least one labelled text; got none.")
     names, several = classifier.labels.names, classifier.labels.task == "multi-label"
