@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 from pages import NASTY, Page, check_page
 from textcapsules.classifier import TextClassifier
@@ -268,3 +269,10 @@ def test_style_uses_only_the_palette_s_colours(found: Report) -> None:
     style = render_report(found).split("<style>")[1].split("</style>")[0]
     rules = re.sub(r"--\w+: #\w{6};", "", style)
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b", rules)
+
+
+def test_an_unknown_method_is_refused_where_nothing_is_explained():
+    classifier = toys()
+    classifier.network = torch.nn.Linear(1, 1)  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=r"one of .*; got 'tea leaves'"):
+        report(EXAMPLES, classifier, method="tea leaves")

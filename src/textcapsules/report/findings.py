@@ -20,7 +20,7 @@ from textcapsules.explain.corpus import explain_corpus
 from textcapsules.explain.displays import Connections, connections
 from textcapsules.explain.faithfulness import measure_faithfulness
 from textcapsules.explain.networks import can_explain
-from textcapsules.explain.strengths import settle_method
+from textcapsules.explain.strengths import check_method, settle_method
 from textcapsules.explain.texts import explain
 from textcapsules.explain.types import CorpusExplanation, Explanation, Faithfulness
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -120,6 +120,8 @@ def make_report(
     """
     if can_explain(classifier):
         method = settle_method(classifier.network, method)
+    elif method is not None:
+        check_method(method)
     if not examples:
         raise DataError(f"{source} must hold at least one labelled text; got none.")
     names, several = classifier.labels.names, classifier.labels.task == "multi-label"
@@ -219,12 +221,8 @@ def explain_examples(
         for text, found in zip(sample, classifier.predict(sample), strict=True)
         if found.labels
     ]
-    routed, sharpening, alone = (
-        isinstance(classifier.network, CapsuleNetwork),
-        None,
-        None,
-    )
-    if routed:
+    sharpening, alone = None, None
+    if isinstance(classifier.network, CapsuleNetwork):
         on_stage("following the routing")
         sharpening = convergence(classifier, labelled) if labelled else None
         alone = connections(classifier, best[0].text) if best else None

@@ -70,8 +70,8 @@ def choose(
 
 def dev_score(keys: Sequence[str], records: Records) -> float | None:
     """Return the mean dev score of a setting's runs, None where one has failed."""
-    scores = [records.get(key) for key in keys]
-    told = [run["dev"]["dev_score"] for run in scores if run is not None]
+    runs = [records.get(key) for key in keys]
+    told = [run["dev"]["dev_score"] for run in runs if run is not None]
     return sum(told) / len(keys) if len(told) == len(keys) else None
 
 

@@ -149,8 +149,8 @@ SYSTEMS: dict[str, System] = {
             "vd_cnn",
             "VD-CNN",
             # Adam moves its 4,096 pooled features' sums so far at once that the full
-            # layers may die: at 0.001 in eight of nine folds of Subj, and with 29
-            # layers at 0.0003 in some. One fold says little of a setting.
+            # layers may die. At 0.001 eight of nine folds of Subj stood still, with 29
+            # layers at 0.0003 seven of ten: one fold says little of a setting.
             _product(
                 ("rival", "vd_cnn_depth", (9, 29)),
                 ("train", "learning_rate", (3e-4, 1e-4)),
