@@ -67,6 +67,12 @@ def test_character_networks_read_their_own_length(
     assert (text.rule, text.max_tokens, text.vectors) == ("characters", length, None)
 
 
+@pytest.mark.parametrize("architecture", CHARACTERS)
+def test_characters_read_may_be_asked_for(corpus: Corpus, architecture: str) -> None:
+    found = settled(corpus, architecture, rival={"characters": 512})
+    assert found.text.max_tokens == 512
+
+
 @pytest.mark.parametrize("architecture", CLASSIC)
 def test_classic_systems_read_words_without_vectors(
     corpus: Corpus, architecture: str

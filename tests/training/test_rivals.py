@@ -18,6 +18,7 @@ from textcapsules.text import encode
 from textcapsules.training import fit
 from textcapsules.training.loop import Trainer
 from textcapsules.training.run import resume, train
+from textcapsules.training.steps import EagerSteps
 from toy import refusal, run_cli, tiny_config, toy_rows, write_csv
 
 # A word, or for characters a letter, gives each text away.
@@ -142,6 +143,28 @@ def test_best_epoch_brings_its_running_averages(tmp_path, monkeypatch) -> None:
     for name, tensor in saved.items():
         assert torch.equal(tensor, states[0][name]), name
     assert any(not torch.equal(saved[name], states[2][name]) for name in saved)
+
+
+@pytest.mark.parametrize(("name", "mixed"), [("cnn", 0), ("cl-cnn", 0), ("vd-cnn", 8)])
+def test_texts_of_like_length_share_a_batch_unless_it_is_normed(
+    name: str, mixed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    honest = EagerSteps.run
+
+    def watched(self, documents, targets, batches, epoch):
+        lengths = np.array([len(ids) for ids in documents])
+        seen.extend(len({*lengths[rows]}) > 1 for rows in batches)
+        return honest(self, documents, targets, batches, epoch)
+
+    monkeypatch.setattr(EagerSteps, "run", watched)
+    source = write_csv(tmp_path / "two.csv", [("aa", "x"), ("bb " * 9, "y")] * 32)
+    config = options(name, tmp_path, epochs=1, batch_size=4)
+    config = config.replace(data={"source": str(source), "dev_fraction": 0.5})
+    train(config, tmp_path / "model")
+    assert len(seen) == 8
+    assert sum(seen) >= mixed - 2  # of eight drawn batches one in eight is of one kind
+    assert mixed or not any(seen)
 
 
 @pytest.mark.parametrize("name", ["bilstm", "tree-lstm", "vd-cnn"])

@@ -63,8 +63,7 @@ class TextConfig(Checked):
     )
     max_tokens: int = option(
         200,
-        "Tokens read of a text; the rest is cut (always 1014 characters for cl-cnn, "
-        "1024 for vd-cnn, as published)",
+        "Tokens read of a text; the rest is cut (cl-cnn and vd-cnn: see --characters)",
         low=1,
     )
     vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
@@ -173,6 +172,12 @@ class RivalConfig(Checked):
     )
     output_dropout: float = option(
         0.5, "Share of features dropped before the output layer", low=0.0, below=1.0
+    )
+    characters: int | None = option(
+        None,
+        "cl-cnn, vd-cnn: characters read of a text, which is padded to as many; none: "
+        "as published, 1014 and 1024",
+        low=123,
     )
     cl_cnn_size: Literal["small", "large"] = option(
         "small", "cl-cnn: 256 features and 1024 units, or 1024 and 2048"

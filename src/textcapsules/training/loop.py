@@ -101,8 +101,9 @@ class Trainer:
     def train_once(self, epoch: int, on_step: Callable[[Step], None] | None) -> float:
         """Go over the training texts once and return the mean loss a text."""
         documents, targets = self.epoch_documents(epoch)
+        mixed = getattr(self.network, "mixed_lengths", False)  # all alike to them
         batches = epoch_batches(
-            [len(ids) for ids in documents],
+            [0 if mixed else len(ids) for ids in documents],
             self.config.train.batch_size,
             seed=self.config.train.seed,
             epoch=epoch,

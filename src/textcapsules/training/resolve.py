@@ -57,7 +57,7 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
             f"{text.rule!r}. Leave out --rule."
         )
     if in_characters:
-        length = CHARACTERS[architecture]
+        length = config.rival.characters or CHARACTERS[architecture]
         return {"rule": "characters", "max_tokens": length, "vectors": None}, "random"
     rule = corpus.rule if text.rule == "auto" else text.rule
     if architecture in CLASSIC:  # they read no word vectors, whatever is on offer

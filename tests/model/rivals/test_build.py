@@ -153,6 +153,7 @@ def test_loss_and_task_say_whether_classes_are_alone(
         ("tree_kind", "binary"),
         ("output_dropout", 1.0),
         ("cl_cnn_size", "huge"),
+        ("characters", 122),  # fewer than cl-cnn's one frame
         ("vd_cnn_depth", 10),
         ("vd_cnn_depth", "9"),
         ("tfidf_c", 0.0),

@@ -28,6 +28,10 @@ UNITS = 2048
 class VdCnn(nn.Module):
     """Stages of convolutional blocks over characters, k-max pooling, full layers."""
 
+    # Padding counts in the norms' averages. A batch of like lengths has its own, which
+    # are not those of the texts to be judged.
+    mixed_lengths = True
+
     def __init__(
         self,
         *,
