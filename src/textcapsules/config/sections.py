@@ -182,7 +182,11 @@ class RivalConfig(Checked):
     cl_cnn_size: Literal["small", "large"] = option(
         "small", "cl-cnn: 256 features and 1024 units, or 1024 and 2048"
     )
-    vd_cnn_depth: Literal[9, 17, 29] = option(9, "vd-cnn: convolutional layers")
+    vd_cnn_depth: Literal[9, 17, 29] = option(
+        9,
+        "vd-cnn: convolutional layers (with --learning-rate 0.0003: at 0.001 it mostly "
+        "fails to begin)",
+    )
     tfidf_c: float = option(
         1.0, "tfidf-svm, tfidf-lr: C, inverse of the regularisation", above=0.0
     )

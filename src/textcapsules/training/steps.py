@@ -31,8 +31,10 @@ log = logging.getLogger(__name__)
 LENGTH_STEP = 8
 
 # cuBLAS takes 32 MiB for each stream unless told otherwise before its first product;
-# with this much it also promises the same bits every time.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+# with this much, 128 KiB, it also promises the same bits every time. cuBLASLt shares
+# it, and PyTorch warns where it asks for more.
+if os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8") == ":16:8":
+    os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "128")
 
 
 class EagerSteps:
