@@ -70,25 +70,27 @@ class BinaryCell(nn.Module):
 
 
 class TreeLstm(nn.Module):
-    """Words and trees to classes, by either cell."""
+    """Words and trees to classes, by the cell that a subclass names."""
 
+    Cell: type[ChildSumCell | BinaryCell]
     # The structure is planned on the host, so no step can be a CUDA graph.
     capturable = False
 
     def __init__(
         self,
         embedding: nn.Embedding,
-        cell: ChildSumCell | BinaryCell,
         *,
+        hidden_size: int,
         n_classes: int,
-        dropout: float,
-        several: bool,
+        dropout: float = 0.5,
+        several: bool = False,
     ) -> None:
         super().__init__()
-        self.embedding, self.cell, self.n_classes = embedding, cell, n_classes
-        self.hidden_size, self.several = cell.W.out_features // 4, several
+        self.embedding, self.n_classes = embedding, n_classes
+        self.hidden_size, self.several = hidden_size, several
+        self.cell = self.Cell(embedding.embedding_dim, hidden_size)
         self.dropout = nn.Dropout(dropout)
-        self.classes = nn.Linear(self.hidden_size, n_classes)
+        self.classes = nn.Linear(hidden_size, n_classes)
 
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Documents (B, T, F) and their mask (B, T) to logits of the classes.
@@ -150,40 +152,10 @@ class TreeLstm(nn.Module):
 class ChildSumTreeLstm(TreeLstm):
     """The dependency Tree-LSTM: ids (B, T, 2) hold words and the offsets of heads."""
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        *,
-        hidden_size: int,
-        n_classes: int,
-        dropout: float = 0.5,
-        several: bool = False,
-    ) -> None:
-        super().__init__(
-            embedding,
-            ChildSumCell(embedding.embedding_dim, hidden_size),
-            n_classes=n_classes,
-            dropout=dropout,
-            several=several,
-        )
+    Cell = ChildSumCell
 
 
 class NaryTreeLstm(TreeLstm):
     """The constituency Tree-LSTM: ids (B, T, 3 or 4) hold binary trees."""
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        *,
-        hidden_size: int,
-        n_classes: int,
-        dropout: float = 0.5,
-        several: bool = False,
-    ) -> None:
-        super().__init__(
-            embedding,
-            BinaryCell(embedding.embedding_dim, hidden_size),
-            n_classes=n_classes,
-            dropout=dropout,
-            several=several,
-        )
+    Cell = BinaryCell
