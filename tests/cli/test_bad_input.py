@@ -108,6 +108,18 @@ def test_all_faults_are_told_at_once(source):
     assert "epochs must be" in message and "batch_size must be" in message
 
 
+@pytest.mark.parametrize(
+    ("args", "command"),
+    [
+        (["train", "trec"], "textcapsules train"),
+        (["data", "show"], "textcapsules data show"),
+        (["frobnicate"], "textcapsules"),
+    ],
+)
+def test_misuse_names_the_help_to_read(args, command):
+    assert refusal(*args).endswith(f". See {command} --help.")
+
+
 def test_missing_corpus_says_how_to_get_it(source):
     message = refused_training("--data", "mr", "--data-dir", "nowhere")
     assert "textcapsules data fetch mr" in message

@@ -38,7 +38,10 @@ def main() -> None:
         # typer's own usage errors, told by what they can do: their class has moved.
         if not hasattr(error, "format_message"):
             raise
-        fail(error.format_message())  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)
+        see = f" See {context.command_path} --help." if context else ""
+        message = error.format_message()  # type: ignore[attr-defined]
+        fail(message and f"{message.rstrip('.')}.{see}")
     else:
         sys.exit(code if isinstance(code, int) else 0)
 
