@@ -1,9 +1,7 @@
-import contextlib
 import json
 import logging
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,39 +10,19 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
+from runs import figures, vectors_file, weights
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.config import preset as preset_run
 from textcapsules.errors import (
     ConfigError,
-    DataError,
-    ModelFolderError,
     TextCapsulesError,
 )
 from textcapsules.training.loop import Trainer
 from textcapsules.training.prepare import prepare
-from textcapsules.training.run import resume, train
+from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import EagerSteps
-from toy import TOPICS, tiny_config, toy_file, toy_rows, write_csv
-
-TIMES = ("train_seconds", "dev_seconds")
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return toy_file(tmp_path)
-
-
-def weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
-
-
-def figures(classifier: TextClassifier) -> list[dict[str, Any]]:
-    """Return the epochs' records without what the clock says."""
-    return [
-        {key: value for key, value in record.items() if key not in TIMES}
-        for record in classifier.record["epochs"]
-    ]
+from toy import TOPICS, tiny_config, toy_rows, write_csv
 
 
 def test_same_seed_gives_same_weights_and_records(source, tmp_path):
@@ -314,15 +292,6 @@ def test_missing_tensorboard_is_told_before_training(source, tmp_path, monkeypat
     assert not (tmp_path / "model").exists()
 
 
-def vectors_file(folder: Path) -> Path:
-    """Write a vector for `cat` and for `zebra`, which no text has."""
-    path = folder / "vectors.npz"
-    words = np.array(["cat", "zebra"])
-    matrix = np.array([[0.5] * 5, [-0.5] * 5], dtype=np.float32)
-    np.savez(path, words=words, vectors=matrix)
-    return path
-
-
 @pytest.mark.parametrize("kind", ["static", "non-static"])
 def test_static_vectors_stay_and_others_move(source, tmp_path, kind):
     config = tiny_config(
@@ -383,221 +352,3 @@ def test_every_preset_trains_without_vectors(source, tmp_path, preset):
     classifier = train(preset_run(preset).replace(**sections), tmp_path / "model")
     assert np.isfinite(classifier.scores(["my cat purr"])).all()
     assert TextClassifier.load(tmp_path / "model").config.preset == preset
-
-
-# The run folder.
-
-
-def test_finished_run_is_kept_unless_overwrite(source, tmp_path):
-    folder = tmp_path / "model"
-    train(tiny_config(source, train={"epochs": 1}), folder)
-    before = weights(folder)
-    other = tiny_config(source, train={"epochs": 1, "seed": 5})
-    with pytest.raises(ModelFolderError, match=r"got an earlier run. Pass --resume"):
-        train(other, folder)
-    assert weights(folder) == before
-    train(other, folder, overwrite=True)
-    assert weights(folder) != before
-
-
-def test_failing_overwrite_keeps_the_earlier_run(source, tmp_path):
-    folder = tmp_path / "model"
-    train(tiny_config(source, train={"epochs": 1}), folder)
-    before = weights(folder)
-    with pytest.raises(DataError, match="no such file"):
-        train(tiny_config(tmp_path / "gone.csv"), folder, overwrite=True)
-    assert weights(folder) == before
-
-
-def test_overwrite_removes_traces_of_the_earlier_run(source, tmp_path):
-    folder = tmp_path / "model"
-    train(tiny_config(source, train={"epochs": 1}), folder, tensorboard=True)
-    (folder / "checkpoint.safetensors").touch()
-    train(tiny_config(source, train={"epochs": 1}), folder, overwrite=True)
-    assert sorted(p.name for p in folder.iterdir()) == sorted(MODEL_FILES)
-
-
-def test_overwriting_broken_off_can_be_done_again(source, tmp_path, monkeypatch):
-    folder, config = tmp_path / "model", tiny_config(source, train={"epochs": 1})
-    unlink, left = Path.unlink, [0]
-
-    def failing(self, missing_ok=False):
-        if self.parent == folder and not self.name.startswith("."):
-            if left[0] == 0:
-                raise KeyboardInterrupt
-            left[0] -= 1
-        return unlink(self, missing_ok)
-
-    for moment in range(7):
-        train(config, folder, overwrite=True)
-        monkeypatch.setattr(Path, "unlink", failing)
-        left[0] = moment
-        with contextlib.suppress(KeyboardInterrupt):
-            train(config, folder, overwrite=True)
-            assert moment == 6  # the checkpoint and five files were removed before
-        monkeypatch.setattr(Path, "unlink", unlink)
-    assert resume(train(config, folder, overwrite=True) and folder).record["finished"]
-
-
-FOREIGN = {
-    "notes": {"notes.txt": "mine"},
-    "weights alone": {"model.safetensors": "mine"},
-    "another program's model": {
-        "config.json": '{"model_type": "bert"}',
-        "model.safetensors": "mine",
-        "tokenizer.json": "{}",
-    },
-    "a config that is no JSON": {"config.json": "mine"},
-    "a training.json of someone": {"training.json": '{"mine": 1}'},
-    "a file beside a run's logs": {"tensorboard/mine.txt": "mine"},
-}
-
-
-@pytest.mark.parametrize("files", FOREIGN.values(), ids=FOREIGN.keys())
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_folder_of_others_is_refused_and_untouched(source, tmp_path, files, overwrite):
-    folder = tmp_path / "model"
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    with pytest.raises(ModelFolderError, match="Name another folder"):
-        train(tiny_config(source), folder, overwrite=overwrite)
-    found = {
-        str(path.relative_to(folder)): path.read_text()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    assert found == files
-
-
-def test_own_run_with_a_foreign_file_is_refused_with_overwrite(source, tmp_path):
-    folder = tmp_path / "model"
-    train(tiny_config(source, train={"epochs": 1}), folder)
-    (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ModelFolderError, match=r"got notes.txt. Name another folder"):
-        train(tiny_config(source), folder, overwrite=True)
-    assert {path.name for path in folder.iterdir()} == {*MODEL_FILES, "notes.txt"}
-
-
-def test_out_that_is_a_file_is_refused(source):
-    with pytest.raises(ModelFolderError, match="must be a folder; got a file"):
-        train(tiny_config(source), source)
-    assert source.read_text().startswith("text,label")
-
-
-# Going on.
-
-
-def interrupted(config, folder: Path, monkeypatch, after: int = 2, **options) -> None:
-    """Train and stop, as by Ctrl-C, when an epoch's checkpoint is written."""
-
-    def stop(record):
-        if record["epoch"] == after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, folder, on_epoch=stop, **options)
-
-
-def test_resumed_run_ends_as_the_uninterrupted_one(source, tmp_path, monkeypatch):
-    config = tiny_config(
-        source,
-        model={"dropout": 0.2},
-        train={"joined": 0.5, "rate_decay": 0.8, "patience": 3, "select": "joined"},
-    )
-    whole = train(config, tmp_path / "whole")
-    interrupted(config, tmp_path / "cut", monkeypatch)
-    torch.manual_seed(7)
-    seen = []
-    cut = resume(tmp_path / "cut", on_epoch=lambda record: seen.append(record["epoch"]))
-    assert seen == [3, 4]
-    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-    assert figures(cut) == figures(whole)
-    assert cut.labels == whole.labels
-    assert sorted(p.name for p in (tmp_path / "cut").iterdir()) == sorted(MODEL_FILES)
-
-
-def test_resumed_static_vectors_stay(source, tmp_path, monkeypatch):
-    config = tiny_config(
-        source,
-        text={"vectors": str(vectors_file(tmp_path))},
-        model={"embeddings": "static"},
-    )
-    train(config, tmp_path / "whole")
-    interrupted(config, tmp_path / "cut", monkeypatch)
-    resume(tmp_path / "cut")
-    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-
-
-def test_resume_of_a_finished_run_changes_nothing(source, tmp_path):
-    folder = tmp_path / "model"
-    train(tiny_config(source, train={"epochs": 1}), folder)
-    before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()}
-    source.unlink()  # not even the data is needed
-    assert resume(folder).record["finished"]
-    after = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()}
-    assert after == before
-
-
-def test_unfinished_run_is_no_model_yet(source, tmp_path, monkeypatch):
-    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
-    with pytest.raises(ModelFolderError, match=r"must hold a finished model.*--resume"):
-        TextClassifier.load(tmp_path / "cut")
-
-
-def test_resume_on_changed_texts_is_refused(source, tmp_path, monkeypatch):
-    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
-    write_csv(source, toy_rows(60, seed=2))
-    with pytest.raises(ModelFolderError, match="must be resumed on the data it was"):
-        resume(tmp_path / "cut")
-    write_csv(source, toy_rows(60))
-    resume(tmp_path / "cut")  # nothing was lost
-
-
-def test_resume_on_changed_vectors_is_refused(source, tmp_path, monkeypatch):
-    path = vectors_file(tmp_path)
-    config = tiny_config(source, text={"vectors": str(path)})
-    interrupted(config, tmp_path / "cut", monkeypatch)
-    np.savez(path, words=np.array(["cat"]), vectors=np.ones((1, 5), np.float32))
-    with pytest.raises(ModelFolderError, match="must be resumed on the data it was"):
-        resume(tmp_path / "cut")
-
-
-@pytest.mark.parametrize("damage", ["cut short", "another file", "other shapes"])
-def test_damaged_checkpoint_is_told(source, tmp_path, monkeypatch, damage):
-    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
-    path = tmp_path / "cut" / "checkpoint.safetensors"
-    if damage == "cut short":
-        path.write_bytes(path.read_bytes()[:-40])
-    elif damage == "another file":
-        path.write_text("not a checkpoint")
-    else:
-        other = tiny_config(source, model={"filters": 5})
-        interrupted(other, tmp_path / "other", monkeypatch)
-        path.write_bytes((tmp_path / "other" / path.name).read_bytes())
-    with pytest.raises(
-        ModelFolderError, match=r"checkpoint.safetensors must be a checkpoint of this"
-    ) as caught:
-        resume(tmp_path / "cut")
-    assert "\n" not in str(caught.value)
-    if damage == "other shapes":
-        assert "size mismatch" in str(caught.value)
-
-
-def test_resume_without_a_run_is_told(tmp_path):
-    with pytest.raises(ModelFolderError, match=r"got one without config.json"):
-        resume(tmp_path)
-
-
-def test_resume_without_its_record_is_told(source, tmp_path, monkeypatch):
-    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch)
-    (tmp_path / "cut" / "training.json").unlink()
-    with pytest.raises(ModelFolderError, match=r"training.json must be a readable"):
-        resume(tmp_path / "cut")
-
-
-def test_interrupted_tensorboard_run_goes_on_logging(source, tmp_path, monkeypatch):
-    interrupted(tiny_config(source), tmp_path / "cut", monkeypatch, tensorboard=True)
-    before = len(list((tmp_path / "cut" / "tensorboard").iterdir()))
-    resume(tmp_path / "cut")
-    assert len(list((tmp_path / "cut" / "tensorboard").iterdir())) == before + 2

@@ -1,0 +1,31 @@
+"""What tests of a training run look at: its weights, its figures, a file of vectors."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from textcapsules.classifier import TextClassifier
+
+TIMES = ("train_seconds", "dev_seconds")
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def figures(classifier: TextClassifier) -> list[dict[str, Any]]:
+    """Return the epochs' records without what the clock says."""
+    return [
+        {key: value for key, value in record.items() if key not in TIMES}
+        for record in classifier.record["epochs"]
+    ]
+
+
+def vectors_file(folder: Path) -> Path:
+    """Write a vector for `cat` and for `zebra`, which no text has."""
+    path = folder / "vectors.npz"
+    words = np.array(["cat", "zebra"])
+    matrix = np.array([[0.5] * 5, [-0.5] * 5], dtype=np.float32)
+    np.savez(path, words=words, vectors=matrix)
+    return path

@@ -1,0 +1,130 @@
+"""An interrupted run that goes on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from runs import figures, vectors_file, weights
+from textcapsules.classifier import MODEL_FILES, TextClassifier
+from textcapsules.errors import (
+    ModelFolderError,
+)
+from textcapsules.training.run import resume, train
+from toy import tiny_config, toy_rows, write_csv
+
+
+def interrupted(config, folder: Path, after: int = 2, **options) -> None:
+    """Train and stop, as by Ctrl-C, when an epoch's checkpoint is written."""
+
+    def stop(record):
+        if record["epoch"] == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, folder, on_epoch=stop, **options)
+
+
+def test_resumed_run_ends_as_the_uninterrupted_one(source, tmp_path):
+    config = tiny_config(
+        source,
+        model={"dropout": 0.2},
+        train={"joined": 0.5, "rate_decay": 0.8, "patience": 3, "select": "joined"},
+    )
+    whole = train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "cut")
+    torch.manual_seed(7)
+    seen = []
+    cut = resume(tmp_path / "cut", on_epoch=lambda record: seen.append(record["epoch"]))
+    assert seen == [3, 4]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert figures(cut) == figures(whole)
+    assert cut.labels == whole.labels
+    assert sorted(p.name for p in (tmp_path / "cut").iterdir()) == sorted(MODEL_FILES)
+
+
+def test_resumed_static_vectors_stay(source, tmp_path):
+    config = tiny_config(
+        source,
+        text={"vectors": str(vectors_file(tmp_path))},
+        model={"embeddings": "static"},
+    )
+    train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "cut")
+    resume(tmp_path / "cut")
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_resume_of_a_finished_run_changes_nothing(source, tmp_path):
+    folder = tmp_path / "model"
+    train(tiny_config(source, train={"epochs": 1}), folder)
+    before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()}
+    source.unlink()  # not even the data is needed
+    assert resume(folder).record["finished"]
+    after = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()}
+    assert after == before
+
+
+def test_unfinished_run_is_no_model_yet(source, tmp_path):
+    interrupted(tiny_config(source), tmp_path / "cut")
+    with pytest.raises(ModelFolderError, match=r"must hold a finished model.*--resume"):
+        TextClassifier.load(tmp_path / "cut")
+
+
+def test_resume_on_changed_texts_is_refused(source, tmp_path):
+    interrupted(tiny_config(source), tmp_path / "cut")
+    write_csv(source, toy_rows(60, seed=2))
+    with pytest.raises(ModelFolderError, match="must be resumed on the data it was"):
+        resume(tmp_path / "cut")
+    write_csv(source, toy_rows(60))
+    resume(tmp_path / "cut")  # nothing was lost
+
+
+def test_resume_on_changed_vectors_is_refused(source, tmp_path):
+    path = vectors_file(tmp_path)
+    config = tiny_config(source, text={"vectors": str(path)})
+    interrupted(config, tmp_path / "cut")
+    np.savez(path, words=np.array(["cat"]), vectors=np.ones((1, 5), np.float32))
+    with pytest.raises(ModelFolderError, match="must be resumed on the data it was"):
+        resume(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("damage", ["cut short", "another file", "other shapes"])
+def test_damaged_checkpoint_is_told(source, tmp_path, damage):
+    interrupted(tiny_config(source), tmp_path / "cut")
+    path = tmp_path / "cut" / "checkpoint.safetensors"
+    if damage == "cut short":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif damage == "another file":
+        path.write_text("not a checkpoint")
+    else:
+        other = tiny_config(source, model={"filters": 5})
+        interrupted(other, tmp_path / "other")
+        path.write_bytes((tmp_path / "other" / path.name).read_bytes())
+    with pytest.raises(
+        ModelFolderError, match=r"checkpoint.safetensors must be a checkpoint of this"
+    ) as caught:
+        resume(tmp_path / "cut")
+    assert "\n" not in str(caught.value)
+    if damage == "other shapes":
+        assert "size mismatch" in str(caught.value)
+
+
+def test_resume_without_a_run_is_told(tmp_path):
+    with pytest.raises(ModelFolderError, match=r"got one without config.json"):
+        resume(tmp_path)
+
+
+def test_resume_without_its_record_is_told(source, tmp_path):
+    interrupted(tiny_config(source), tmp_path / "cut")
+    (tmp_path / "cut" / "training.json").unlink()
+    with pytest.raises(ModelFolderError, match=r"training.json must be a readable"):
+        resume(tmp_path / "cut")
+
+
+def test_interrupted_tensorboard_run_goes_on_logging(source, tmp_path):
+    interrupted(tiny_config(source), tmp_path / "cut", tensorboard=True)
+    before = len(list((tmp_path / "cut" / "tensorboard").iterdir()))
+    resume(tmp_path / "cut")
+    assert len(list((tmp_path / "cut" / "tensorboard").iterdir())) == before + 2
