@@ -101,7 +101,8 @@ class Trainer:
     def train_once(self, epoch: int, on_step: Callable[[Step], None] | None) -> float:
         """Go over the training texts once and return the mean loss a text."""
         documents, targets = self.epoch_documents(epoch)
-        mixed = getattr(self.network, "mixed_lengths", False)  # all alike to them
+        # Where lengths are to be mixed, all count as the same.
+        mixed = getattr(self.network, "mixed_lengths", False)
         batches = epoch_batches(
             [0 if mixed else len(ids) for ids in documents],
             self.config.train.batch_size,
