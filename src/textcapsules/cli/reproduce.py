@@ -37,7 +37,7 @@ def reproduce(
     folds: Annotated[
         int, typer.Option(min=1, max=10, help="Folds of a corpus without test texts.")
     ] = 10,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the other corpora.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the other corpora.")] = 5,
     only: Annotated[
         list[str] | None, typer.Option(help="SYSTEM/CORPUS, `*` allowed; repeatable.")
     ] = None,
@@ -56,6 +56,12 @@ def reproduce(
     ] = True,
     quick: Annotated[
         bool, typer.Option("--quick", help="Every cell, on a few texts; minutes.")
+    ] = False,
+    redo_unclean: Annotated[
+        bool,
+        typer.Option(
+            "--redo-unclean", help="Do runs again whose code was at no commit."
+        ),
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what would run, and stop.")
@@ -90,6 +96,7 @@ def reproduce(
         seeds=1 if quick else seeds,
         only=only or (),
         quick=quick,
+        redo_unclean=redo_unclean,
     )
     shown = campaign.displays(displays, epochs)
     if not campaign.cells(tables) and not shown:

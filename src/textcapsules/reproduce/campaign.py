@@ -15,7 +15,7 @@ from textcapsules.reproduce.plots import plot_losses
 from textcapsules.reproduce.quick import QUICK
 from textcapsules.reproduce.record import Records, line
 from textcapsules.reproduce.search import choose, read_choices
-from textcapsules.reproduce.systems import SYSTEMS
+from textcapsules.reproduce.systems import SYSTEMS, searched
 from textcapsules.reproduce.table6 import check_table6, write_table6
 from textcapsules.reproduce.tables import MARK, render_tables
 from textcapsules.reproduce.visual import (
@@ -68,14 +68,26 @@ class Campaign:
         folder: Path | str,
         *,
         folds: int = 10,
-        seeds: int = 3,
+        seeds: int = 5,
         only: Sequence[str] = (),
         quick: bool = False,
+        redo_unclean: bool = False,
     ) -> None:
+        """Read what is there.
+
+        Args:
+            folder: of records and tables.
+            folds: of a corpus without a test set.
+            seeds: of a corpus with one.
+            only: `SYSTEM/CORPUS` patterns of the cells to run.
+            quick: try every cell on a few texts.
+            redo_unclean: do runs again whose code was at no commit.
+        """
         self.folder = Path(folder)
         self.folds, self.seeds, self.only = folds, seeds, only
         self.adjust = QUICK if quick else None
         self.records = Records(self.folder / "results")
+        self.unclean = self.records.unclean() if redo_unclean else set()
         self.failed: list[Outcome] = []
         self.check_page()
 
@@ -125,9 +137,9 @@ class Campaign:
         """Return the search's cells that these tables wait for."""
         chosen = read_choices(self.choices)
         needed = {
-            (cell.system, search_corpus(SYSTEMS[cell.system], cell.corpus))
+            (source.name, search_corpus(source, cell.corpus))
             for cell in self.cells(tables)
-            if len(SYSTEMS[cell.system].settings) > 1
+            if len((source := searched(SYSTEMS[cell.system])).settings) > 1
         } - set(chosen)
         return [
             cell
@@ -144,7 +156,11 @@ class Campaign:
         runs: dict[str, Cell] = {}
         for cell in cells:
             runs.setdefault(cell.key, cell)
-        left = [cell for key, cell in runs.items() if key not in self.records]
+        left = [
+            cell
+            for key, cell in runs.items()
+            if key not in self.records or key in self.unclean
+        ]
         left.sort(key=lambda cell: -cell.cost)
         first: dict[Any, Cell] = {}
         for cell in left:
@@ -170,6 +186,7 @@ class Campaign:
         def keep(outcome: Outcome) -> None:
             if outcome.record is not None:
                 self.records.add(outcome.record)
+                self.unclean.discard(outcome.cell.key)
             else:
                 failed.append(outcome)
                 self.failed.append(outcome)

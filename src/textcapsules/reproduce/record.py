@@ -35,6 +35,14 @@ class Records:
         """Return the record of a run, if it has been done."""
         return self.by_key.get(key)
 
+    def unclean(self) -> set[str]:
+        """Return the keys of runs made from files that no commit holds."""
+        return {
+            key
+            for key, record in self.by_key.items()
+            if (record.get("commit") or "+").endswith("+")
+        }
+
     def add(self, record: Record) -> None:
         """Keep the record of a run."""
         path = self.folder / record["corpus"] / f"{record['system']}.jsonl"

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from textcapsules.data.catalogue import card
 from textcapsules.errors import ConfigError
 
-__all__ = ["N_SETTINGS", "SYSTEMS", "Options", "System", "fits", "system"]
+__all__ = ["N_SETTINGS", "SYSTEMS", "Options", "System", "fits", "searched", "system"]
 
 Options = dict[str, dict[str, Any]]  # section -> field -> value
 
@@ -33,6 +33,7 @@ class System(NamedTuple):
     searched_on: str = "mr"  # for all corpora but Reuters
     search_folds: int = 1  # there, each setting
     by_corpus: Mapping[str, Options] = {}  # what a corpus of its own kind asks for
+    searched_as: str | None = None  # uses the setting chosen for this other system
 
 
 def _product(
@@ -50,6 +51,19 @@ def _product(
 
 
 _FIXED: tuple[Options, ...] = ({},)
+# The released code pads a text to the corpus's longest, and to 200 tokens on Reuters.
+_LONGEST = {
+    "mr": 56,
+    "sst2": 53,
+    "sst2-phrases": 53,
+    "subj": 120,
+    "trec": 37,
+    "cr": 105,
+    "ag-news": 198,
+}
+_PADDED: dict[str, Options] = {
+    corpus: {"text": {"max_tokens": longest}} for corpus, longest in _LONGEST.items()
+}
 # What the paper's text leaves open about its networks.
 _CAPSULES = _product(
     ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
@@ -160,30 +174,46 @@ SYSTEMS: dict[str, System] = {
             # and others for a while: one fold says little of a setting.
             train={"learning_rate": 3e-4},
         )._replace(searched_on="subj", search_folds=3),
-        _capsule("capsule_a", "Capsule-A"),
-        _capsule("capsule_b", "Capsule-B"),
+        _capsule("capsule_a_paper", "Capsule-A, preset paper", settings=_FIXED),
+        _capsule("capsule_b_paper", "Capsule-B, preset paper", settings=_FIXED),
+        # One fold of MR could not tell two settings apart.
+        _capsule("capsule_a", "Capsule-A, setting searched", search_folds=3),
+        _capsule("capsule_b", "Capsule-B, setting searched", search_folds=3),
+        # These two differ from the line above in one thing each.
+        _capsule(
+            "capsule_b_uniform",
+            "the same, uniform couplings (one iteration)",
+            model={"iterations": 1},
+            settings=_FIXED,
+            searched_as="capsule_b",
+        ),
+        _capsule(
+            "capsule_b_non_shared",
+            "the same, non-shared transforms",
+            model={"shared": False},
+            settings=_FIXED,
+            searched_as="capsule_b",
+            cost=30.0,
+        ),
         _capsule(
             "capsule_a_released",
             "Capsule-A, as released",
             preset="released",
             settings=_FIXED,
+            by_corpus=_PADDED,
         ),
         _capsule(
             "capsule_b_released",
             "Capsule-B, as released",
             preset="released",
             settings=_FIXED,
+            by_corpus=_PADDED,
         ),
         _capsule(
             "capsule_b_best",
-            "Capsule-B, ours",
+            "Capsule-B, preset best",
             preset="best",
             settings=({"train": {"start_length": 0.4}},),
-        ),
-        _capsule(
-            "capsule_b_uniform",
-            "Capsule-B, uniform couplings",
-            model={"iterations": 1},
         ),
         _classic("tfidf_svm", "TF-IDF + linear SVM", _COSTS),
         _classic("tfidf_lr", "TF-IDF + logistic regression", _COSTS),
@@ -206,6 +236,15 @@ def fits(entry: System, corpus: str) -> bool:
     (True, False)
     """
     return entry.most_classes is None or len(card(corpus).labels) <= entry.most_classes
+
+
+def searched(entry: System) -> System:
+    """Return the system whose search chooses this one's setting.
+
+    >>> searched(SYSTEMS["capsule_b_uniform"]).name
+    'capsule_b'
+    """
+    return entry if entry.searched_as is None else SYSTEMS[entry.searched_as]
 
 
 def system(name: str) -> System:

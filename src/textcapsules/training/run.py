@@ -43,9 +43,10 @@ from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
 from textcapsules.training.wake import awake
 
-__all__ = ["resume", "train"]
+__all__ = ["Measure", "resume", "train"]
 
 Watch = Callable[[dict[str, Any]], None]
+Measure = Callable[[Prepared, nn.Module], dict[str, float]]
 
 
 def train(
@@ -57,6 +58,7 @@ def train(
     tensorboard: bool = False,
     on_step: Callable[[Step], None] | None = None,
     on_epoch: Watch | None = None,
+    measure: Measure | None = None,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
 
@@ -69,6 +71,8 @@ def train(
         tensorboard: write the epochs' figures for TensorBoard too.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
+        measure: called with the network after every epoch; what it returns is kept in
+            the epoch's record as `measured`, and nothing is chosen by it.
     """
     folder = Path(folder)
     check_folder(folder, overwrite)
@@ -83,7 +87,7 @@ def train(
     start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
     write_json(folder / "training.json", start)
     classifier_of(prepared).save_setup(folder)
-    return go_on(prepared, folder, start, on_step, on_epoch)
+    return go_on(prepared, folder, start, on_step, on_epoch, measure)
 
 
 def resume(
@@ -127,6 +131,7 @@ def go_on(
     start: dict[str, Any],
     on_step: Callable[[Step], None] | None,
     on_epoch: Watch | None,
+    measure: Measure | None = None,
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
     config = prepared.config
@@ -135,6 +140,8 @@ def go_on(
     def watch(record: dict[str, Any]) -> None:
         if start.get("tensorboard"):
             log_tensorboard(folder / TENSORBOARD, record)
+        if measure is not None and isinstance(prepared.network, nn.Module):
+            record["measured"] = measure(prepared, prepared.network)
         if on_epoch is not None:
             on_epoch(record)
 
