@@ -177,19 +177,19 @@ SYSTEMS: dict[str, System] = {
         _capsule("capsule_a_paper", "Capsule-A, preset paper", settings=_FIXED),
         _capsule("capsule_b_paper", "Capsule-B, preset paper", settings=_FIXED),
         # One fold of MR could not tell two settings apart.
-        _capsule("capsule_a", "Capsule-A, setting searched", search_folds=3),
-        _capsule("capsule_b", "Capsule-B, setting searched", search_folds=3),
-        # These two differ from the line above in one thing each.
+        _capsule("capsule_a", "Capsule-A searched", search_folds=3),
+        _capsule("capsule_b", "Capsule-B searched", search_folds=3),
+        # These two differ from Capsule-B searched in one thing each.
         _capsule(
             "capsule_b_uniform",
-            "the same, uniform couplings (one iteration)",
+            "Capsule-B searched, uniform couplings",
             model={"iterations": 1},
             settings=_FIXED,
             searched_as="capsule_b",
         ),
         _capsule(
             "capsule_b_non_shared",
-            "the same, non-shared transforms",
+            "Capsule-B searched, non-shared",
             model={"shared": False},
             settings=_FIXED,
             searched_as="capsule_b",
