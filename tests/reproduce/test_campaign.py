@@ -123,3 +123,18 @@ def test_displays_are_chosen_like_cells(tmp_path):
     assert list(campaign(tmp_path, "capsule_b/reuters-*").displays(names)) == names
     assert campaign(tmp_path, "capsule_b/mr").displays(names) == {}
     assert campaign(tmp_path, "tfidf_svm").displays(names) == {}
+
+
+def test_runs_at_no_commit_are_done_again_when_asked(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("textcapsules.reproduce.runs.commit", lambda: "0123456789ab+")
+    only = ("tfidf_svm/mr", "tfidf_svm/trec")
+    run(campaign(tmp_path, *only, folds=1), ["table1"], place)
+    monkeypatch.setattr("textcapsules.reproduce.runs.commit", lambda: "0123456789ab")
+    again = campaign(tmp_path, "tfidf_svm/mr", folds=1)
+    assert run(again, ["table1"], place)[0].done == 0
+    again = campaign(tmp_path, "tfidf_svm/mr", folds=1, redo_unclean=True)
+    assert run(again, ["table1"], place)[0].done == 1
+    # The other corpus still waits; what was done again does not.
+    left = campaign(tmp_path, *only, folds=1, redo_unclean=True)
+    missing = left.missing(left.cells(["table1"]))
+    assert [cell.corpus for cell in missing] == ["trec"]

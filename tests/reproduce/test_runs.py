@@ -33,6 +33,21 @@ def cell_of(table: str, only: str, setting: str = "", repeat: int = 0):
     return next(c for c in found if (c.setting, c.repeat) == (setting, repeat))
 
 
+def decode(answers: str, labels: list[str]) -> list[set[str]]:
+    """Read a record's answers: one hexadecimal digit per four labels, first highest."""
+    n_digits = -(-len(labels) // 4)
+    texts = [answers[i : i + n_digits] for i in range(0, len(answers), n_digits)]
+    bits = ["".join(f"{int(digit, 16):04b}" for digit in text) for text in texts]
+    return [
+        {label for label, bit in zip(labels, row, strict=False) if bit == "1"}
+        for row in bits
+    ]
+
+
+def truths(config) -> list[set[str]]:
+    return [set(example.labels) for example in load_corpus(config.data).test]
+
+
 def test_record_of_one_label(place, tmp_path):
     cell = cell_of("table1", "capsule_a/trec", repeat=1)
     record = execute(cell, place)
@@ -54,6 +69,11 @@ def test_record_of_one_label(place, tmp_path):
         )
     ]
     assert unpack(test["right"], test["texts"]).tolist() == right
+    predicted = classifier.predict([example.text for example in corpus.test])
+    assert decode(test["answers"], record["labels"]) == [
+        set(prediction.labels) for prediction in predicted
+    ]
+    assert "test_by_epoch" not in record
     assert (record["seed"], record["fold"]) == (1, 0)
     assert "unequal" not in record
     assert record["key"] == cell.key
@@ -78,6 +98,10 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
         ):
             shown = dict(found[threshold])
             right = unpack(shown.pop("right"), found["texts"])
+            said = decode(shown.pop("answers"), record["labels"])
+            assert [said[row] == given for row, given in enumerate(truths(config))] == (
+                right.tolist()
+            )
             assert shown == pytest.approx(figures, abs=1e-6)
             assert right.mean() == pytest.approx(figures["exact_match"])
         # The second threshold, from joined dev texts of unequal parts, by hand.
@@ -104,6 +128,11 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
         unequal = found["unequal"]
         assert unpack(unequal["right"], len(test)).tolist() == right.tolist()
         assert unequal["exact_match"] == pytest.approx(right.mean(), abs=1e-6)
+        # The diagnostic's last kept epoch is the model judged here.
+        by_epoch = record["test_by_epoch"][name]
+        assert len(by_epoch) == len(record["losses"])
+        at_best = by_epoch[record["best_epoch"] - 1]
+        assert at_best == pytest.approx(found["half"]["exact_match"], abs=1e-6)
     assert record["test"]["reuters-multi"]["texts"] == 16
     assert record["test"]["reuters-full"]["texts"] == 32
 

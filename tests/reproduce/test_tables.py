@@ -70,7 +70,7 @@ def rows(text: str, first: str) -> list[list[str]]:
 
 def test_without_records_every_cell_is_a_dash(tmp_path):
     text = page(Records(tmp_path))
-    ours, published = rows(section(text, "Table 1"), "Capsule-B")
+    ours, published = rows(section(text, "Table 1"), "Capsule-B searched")
     assert ours[1:] == ["-"] * 7
     assert published[1] == "82.3 (-)"
     row = rows(section(text, "Ablation"), "our routing, 5 iterations")[0]
@@ -83,7 +83,7 @@ def test_mean_spread_difference_and_number_of_runs(tmp_path):
     # Mean 82, deviations -1, 0, 1: spread 1; the paper has 82.3.
     add_accuracies(records, "capsule_b/mr", [0.81, 0.82, 0.83], ["x" * 8] * 3)
     text = page(records)
-    ours, published = rows(section(text, "Table 1"), "Capsule-B")
+    ours, published = rows(section(text, "Table 1"), "Capsule-B searched")
     assert ours[1] == "82.0 ± 1.0 (3)"
     assert published[1] == "82.3 (-0.3)"
     ablation = rows(section(text, "Ablation"), "our routing, 3 iterations")[0]
@@ -112,12 +112,13 @@ def test_capsules_against_the_best_rival(tmp_path):
     # Better, but on one fold only: less evidence.
     first = cells("table1", "bilstm/mr")[0]
     add(records, first, {"accuracy": 0.99, "right": "ff"})
-    tests = rows(section(page(records), "Table 1"), "mr")[0]
+    compared = rows(section(page(records), "Table 1"), "mr")
+    tests = next(row for row in compared if row[1] == "Capsule-B searched")
     t = 2 * math.sqrt(3)
     p_value = 1 - t / math.sqrt(t * t + 2)
     # Texts: 6 only Capsule-B has right, 1 only the CNN.
     expected = ["CNN-static", "+2.0", "3", f"{p_value:.3f}", "0.125"]
-    assert tests[1:] == ["Capsule-B", *expected]
+    assert tests[1:] == ["Capsule-B searched", *expected]
 
 
 def test_preset_best_meets_the_cnn_too(tmp_path):
@@ -129,10 +130,27 @@ def test_preset_best_meets_the_cnn_too(tmp_path):
     ):
         add_accuracies(records, only, [accuracy] * 3, ["x" * 8] * 3)
     found = rows(section(page(records), "Table 1"), "mr")
-    ours = "Capsule-B, ours"
+    ours = "Capsule-B, preset best"
     assert [row[1:4] for row in found] == [
         [ours, "LSTM", "-10.0"],
         [ours, "CNN-non-static", "+10.0"],
+    ]
+
+
+def test_routing_and_shared_transforms_meet_what_differs_in_one_thing(tmp_path):
+    records = Records(tmp_path)
+    for only, accuracy in (
+        ("capsule_b/mr", 0.8),
+        ("capsule_a/mr", 0.75),
+        ("capsule_b_uniform/mr", 0.7),
+        ("capsule_b_non_shared/mr", 0.6),
+    ):
+        add_accuracies(records, only, [accuracy] * 3, ["x" * 8] * 3)
+    found = rows(section(page(records), "Table 1"), "mr")
+    assert [row[2:4] for row in found if row[1] == "Capsule-B searched"] == [
+        ["Capsule-A searched", "+5.0"],
+        ["Capsule-B searched, uniform couplings", "+10.0"],
+        ["Capsule-B searched, non-shared", "+20.0"],
     ]
 
 
@@ -150,10 +168,10 @@ def test_table5_shows_both_thresholds_and_averages(tmp_path):
         calibrated = {**half, "exact_match": 2 * match}
         add(records, cell, {"half": half, "calibrated": calibrated})
     table = section(page(records), "Table 5")
-    match, f1, at_half, calibrated = rows(table, "Capsule-B")[:4]
+    match, f1, at_half, calibrated = rows(table, "Capsule-B searched")[:4]
     assert match[1:4] == ["60.3", "25.0 ± 7.1", "50.0 ± 14.1"]
     assert f1[1:3] == ["85.8", "70.0 ± 0.0"]
-    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B")
+    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B searched")
     at_half, calibrated = full[:2]
     assert at_half[1:4] == ["dev accuracy", "0.5", "25.0 ± 7.1 (-35.3)"]
     assert at_half[-2:] == ["60.0 ± 0.0", "2"]
@@ -174,8 +192,12 @@ def test_a_figure_that_older_records_lack_is_the_mean_of_the_others(tmp_path):
     again = {**half, "exact_match": 0.6}
     add(records, new, {"half": half, "calibrated": half, "unequal": again})
     table = section(page(records), "Table 5")
-    assert rows(table, "Capsule-B")[0][2:5] == ["20.0 ± 0.0", "20.0 ± 0.0", "60.0"]
-    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B")
+    assert rows(table, "Capsule-B searched")[0][2:5] == [
+        "20.0 ± 0.0",
+        "20.0 ± 0.0",
+        "60.0",
+    ]
+    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B searched")
     assert [(row[2], row[-1]) for row in full[:3]] == [
         ("0.5", "2"),
         ("calibrated", "2"),
@@ -198,9 +220,13 @@ def test_margin_line_of_a_rival_meets_the_capsules_own_loss(tmp_path):
         for cell in cells("table5", only, setting):
             add(records, cell, {"half": figures, "calibrated": figures})
     table = section(page(records), "Table 5").partition("against the best rival")[2]
-    row = next(row for row in rows(table, "reuters-full") if "margin" in row[1])
+    row = next(
+        row
+        for row in rows(table, "reuters-full")
+        if "margin" in row[1] and row[3] == "Capsule-B searched"
+    )
     # 7 texts to none: 2 / 2^7.
-    expected = ["Capsule-B", "CNN-rand", "+87.5", "2", "-", "0.016"]
+    expected = ["Capsule-B searched", "CNN-rand", "+87.5", "2", "-", "0.016"]
     assert row[1:] == ["dev accuracy, margin loss", "0.5", *expected]
 
 
