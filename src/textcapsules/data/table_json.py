@@ -75,7 +75,8 @@ def find_types(path: Path, encoding: str) -> dict[str, pa.DataType]:
             f"in line {first_mended}; U+FFFD stands in its place."
         )
     # What is null in every row is called text.
-    return {name: merge_types(kind, pa.null()) for name, kind in types.items()}
+    empty = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
+    return {name: empty.get(kind, kind) for name, kind in types.items()}
 
 
 def merge_types(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -88,8 +89,6 @@ def merge_types(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def merge_items(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return a type for values that are taken as they are, or else as JSON text."""
-    if one == other == pa.null():
-        return pa.string()
     try:
         schemas = [pa.schema([("", kind)]) for kind in (one, other)]
         merged = pa.unify_schemas(schemas, promote_options="permissive")
