@@ -251,3 +251,14 @@ def test_writer_refuses_unknown_endings(tmp_path):
         open_writer(tmp_path / "t.xlsx", pa.schema([])),
     ):
         pass
+
+
+def test_column_that_parquet_cannot_hold_is_told(tmp_path):
+    as_jsonl(tmp_path / "t.jsonl", [{"text": "x", "meta": {}}])
+    (batch,) = stream_table(tmp_path / "t.jsonl")
+    with (
+        pytest.raises(DataError, match=r"that Parquet can hold; got .*'meta'"),
+        open_writer(tmp_path / "t.parquet", batch.schema),
+    ):
+        pass
+    assert not (tmp_path / "t.parquet").exists()

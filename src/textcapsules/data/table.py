@@ -156,7 +156,14 @@ class TableWriter:
         self._form = form
         self._excel_safe = excel_safe
         if form == "parquet":
-            self._writer = parquet.ParquetWriter(sink, schema)
+            try:
+                self._writer = parquet.ParquetWriter(sink, schema)
+            except pa.ArrowNotImplementedError as error:  # as objects without a field
+                reason = str(error).split(". ")[0]
+                raise DataError(
+                    "the table must have columns that Parquet can hold; got one it "
+                    f"cannot: {reason}. Write JSONL in its place."
+                ) from error
         elif form != "jsonl":
             options = arrow_csv.WriteOptions(delimiter=delimiter or DELIMITERS[form])
             flat = self._flat(pa.RecordBatch.from_pylist([], schema)).schema
