@@ -120,7 +120,8 @@ def check_page(path: Path, overwrite: bool) -> None:
 
 def read_texts(texts: list[str], text_column: str, form: Any) -> Iterator[str]:
     """Yield the texts that arguments, a file's name or a pipe stand for."""
-    path = existing_file(texts[0]) if len(texts) == 1 else None
+    is_one = len(texts) == 1 and texts != ["-"]
+    path = existing_file(texts[0]) if is_one else None
     if path is not None:
         yield from read_file(path, text_column, form)
         return
