@@ -13,6 +13,7 @@ from textcapsules import bulk
 from textcapsules.bulk import Decision, Summary, predict_lines, predict_table
 from textcapsules.classifier import Labels, TextClassifier
 from textcapsules.data.table import TableWriter
+from textcapsules.data.table_text import FOUND_OUT
 from textcapsules.errors import DataError, WriteError
 from toy import TOPICS, toy_rows, trained_model
 
@@ -121,7 +122,7 @@ def test_missing_text_counts_as_empty(classifier, tmp_path):
 def spied(monkeypatch, n_batches: int, events: list[str], fail_at: int | None = None):
     """Let the table come in batches of two rows, telling when each is asked for."""
 
-    def stream(path, *, text_column):
+    def stream(path, **_):
         for number in range(n_batches):
             events.append(f"read {number}")
             if number == fail_at:
@@ -129,6 +130,7 @@ def spied(monkeypatch, n_batches: int, events: list[str], fail_at: int | None = 
             yield pa.record_batch({"text": pa.array(["my cat purr", "a dog"])})
 
     monkeypatch.setattr(bulk, "stream_table", stream)
+    monkeypatch.setattr(bulk, "settle_format", lambda *_: FOUND_OUT)
 
 
 def test_batches_are_written_before_the_next_is_read(classifier, tmp_path, monkeypatch):

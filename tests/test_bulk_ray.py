@@ -19,12 +19,14 @@ from pyarrow import parquet
 from textcapsules.bulk import Decision, predict_table
 from textcapsules.bulk_ray import (
     check_address,
+    from_bytes,
     import_ray,
     packed_batches,
     predict_table_ray,
     results,
 )
 from textcapsules.classifier import TextClassifier
+from textcapsules.data.table_text import TextFormat
 from textcapsules.errors import DataError, TextCapsulesError
 from toy import TOPICS, refusal, run_cli, toy_text, trained_model
 
@@ -138,10 +140,13 @@ class Rows:
         return (row for table in self.tables for row in table.to_pylist())
 
 
-def test_fault_far_in_the_file_is_told_as_by_the_plain_engine(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": "my cat"})] * (BATCH_ROWS + 10)
-    lines[BATCH_ROWS + 5] = "{broken"
-    source = tmp_path / "in.jsonl"
+def test_fault_far_in_the_file_is_told_as_by_the_plain_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("textcapsules.data.table_forms._BLOCK", 7 * BATCH_ROWS)
+    lines = ["text", *["my cat"] * (BATCH_ROWS + 10)]
+    lines[BATCH_ROWS + 6] = "my cat,2"
+    source = tmp_path / "in.csv"
     source.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(DataError) as plain:
         predict_table(model(), source, tmp_path / "out.jsonl")
@@ -149,7 +154,7 @@ def test_fault_far_in_the_file_is_told_as_by_the_plain_engine(tmp_path: Path) ->
     with pytest.raises(DataError) as packed:
         list(results(Rows(tables)))
     assert str(packed.value) == str(plain.value)
-    assert f"line {BATCH_ROWS + 6}" in str(plain.value)
+    assert f"row {BATCH_ROWS + 6}" in str(plain.value)
     assert len(tables) == 2  # the batch before it, and the fault
 
 
@@ -171,3 +176,11 @@ def test_mistakes_are_told_before_a_cluster_is_started(
     assert "column" in refusal(*base, "ray", "--file", source, "--text-column", "none")
     said = refusal(*base, "ray", "--file", source)
     assert "pip install 'textcapsules[ray]'" in said
+
+
+def test_file_is_read_as_the_caller_settled(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id;text\n1;café\n", encoding="latin-1")
+    (table,) = packed_batches(source, "text", TextFormat(";", "latin-1"))
+    batch = from_bytes(table.column("batch")[0].as_py())
+    assert batch.to_pylist() == [{"id": "1", "text": "café"}]

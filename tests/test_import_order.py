@@ -16,12 +16,13 @@ ROOT = Path(textcapsules.__file__).parent
 # if it only holds a docstring. A new module fails until it has its place here.
 ORDER = """
     textcapsules
-    errors files config.checked config.sections config.run config
+    errors notices files config.checked config.sections config.run config
     data
     data.example data.contents data.catalogue data.canonical data.split data.read
     data.convert.tables data.convert.trees data.convert.reuters data.convert
-    data.fetch data.table_forms data.table
-    data.tickets.banks data.tickets.typos data.tickets.generate data.tickets data.load
+    data.fetch data.table_text data.table_json data.table_forms data.table
+    data.tickets.banks data.tickets.typos data.tickets.generate data.tickets
+    data.label_names data.load
     text text.tokenize text.vocabulary text.vectors text.lexicon text.trees
     text.treebank text.encode text.batch
     model model.functional model.routing.reference

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.data.table import open_writer, stream_table
+from textcapsules.data.table_forms import form_of, settle_format
+from textcapsules.data.table_text import TextFormat
 from textcapsules.errors import DataError
 
 __all__ = [
@@ -22,7 +24,7 @@ __all__ = [
 ]
 
 PREDICTED = "predicted"
-FLAT_FORMS = (".csv", ".tsv")
+FLAT_FORMS = ("csv", "tsv")
 
 
 class Decision(NamedTuple):
@@ -71,6 +73,9 @@ def predict_table(
     decision: Decision = Decision(),
     overwrite: bool = False,
     on_rows: Callable[[int], None] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    excel_safe: bool = False,
 ) -> Summary:
     """Add predictions to every row of a file.
 
@@ -83,11 +88,33 @@ def predict_table(
         decision: how scores become labels.
         overwrite: replace the target if it is there.
         on_rows: called with the number of rows done, batch by batch.
+        delimiter: the character between cells of CSV or TSV; by default found in the
+            file. A CSV file made from a CSV file has the same.
+        encoding: of a file of text; by default UTF-8, or what a byte order mark says.
+        excel_safe: put a single quote before texts of CSV or TSV that a spreadsheet
+            would take for formulas.
     """
-    batches = predicted_batches(
-        classifier, stream_table(source, text_column=text_column), text_column, decision
+    given = TextFormat(delimiter, encoding)
+    settled = settle_format(Path(source), (text_column,), given)
+    table = stream_table(source, text_column=text_column, **settled._asdict())
+    return write_batches(
+        predicted_batches(classifier, table, text_column, decision),
+        target,
+        decision,
+        overwrite,
+        on_rows,
+        out_delimiter(source, target, settled),
+        excel_safe,
     )
-    return write_batches(batches, target, decision, overwrite, on_rows)
+
+
+def out_delimiter(
+    source: Path | str, target: Path | str | Callable, settled: TextFormat
+) -> str | None:
+    """Return the delimiter to write: a CSV file's own, if CSV is made of it."""
+    if callable(target) or form_of(Path(target)) != "csv":
+        return None
+    return settled.delimiter if form_of(Path(source)) == "csv" else None
 
 
 def write_batches(
@@ -96,14 +123,22 @@ def write_batches(
     decision: Decision,
     overwrite: bool,
     on_rows: Callable[[int], None] | None,
+    delimiter: str | None = None,
+    excel_safe: bool = False,
 ) -> Summary:
     """Write predicted batches to a file, or hand their rows to a function."""
     if callable(target):
         return pass_rows(batches, target, on_rows)
-    flat = Path(str(target).removesuffix(".gz")).suffix.lower() in FLAT_FORMS
+    flat = form_of(Path(target)) in FLAT_FORMS
     first, summary = next(batches)
     first = flatten(first, decision.separator) if flat else first
-    with open_writer(target, first.schema, overwrite=overwrite) as writer:
+    with open_writer(
+        target,
+        first.schema,
+        overwrite=overwrite,
+        delimiter=delimiter,
+        excel_safe=excel_safe,
+    ) as writer:
         writer.write(first)
         notify(on_rows, first.num_rows)
         for batch, part in batches:

@@ -18,9 +18,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from textcapsules.bulk import Decision, Summary, predicted_batches, write_batches
+from textcapsules.bulk import (
+    Decision,
+    Summary,
+    out_delimiter,
+    predicted_batches,
+    write_batches,
+)
 from textcapsules.classifier import TextClassifier
 from textcapsules.data.table import stream_table
+from textcapsules.data.table_forms import settle_format
+from textcapsules.data.table_text import FOUND_OUT, TextFormat
 from textcapsules.errors import TextCapsulesError
 from textcapsules.packed import pack, unpack
 
@@ -39,6 +47,9 @@ def predict_table_ray(
     decision: Decision = Decision(),
     overwrite: bool = False,
     on_rows: Callable[[int], None] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    excel_safe: bool = False,
     address: str | None = None,
     workers: int | None = None,
     device: str = "auto",
@@ -54,18 +65,26 @@ def predict_table_ray(
         decision: how scores become labels.
         overwrite: replace the target if it is there.
         on_rows: called with the number of rows done, batch by batch.
+        delimiter: the character between cells of CSV or TSV; by default found.
+        encoding: of a file of text; by default UTF-8, or what a mark says.
+        excel_safe: keep spreadsheets from taking texts of CSV or TSV for formulas.
         address: a running cluster's; without it, one is started on this machine.
         workers: actors with the model; by default one a core, or one a GPU.
         device: where the actors score.
         start: further arguments of `ray.init`.
     """
     # What is wrong with the file is better said before a cluster is started.
-    first = next(stream_table(source, text_column=text_column, batch_rows=1))
+    given = TextFormat(delimiter, encoding)
+    settled = settle_format(Path(source), (text_column,), given)
+    first = next(
+        stream_table(source, text_column=text_column, batch_rows=1, **settled._asdict())
+    )
     next(predicted_batches(classifier, [first], text_column, decision))
     with running(address, start) as ray:
         gpus = ray.cluster_resources().get("GPU", 0) if device != "cpu" else 0
         cores = ray.cluster_resources().get("CPU", 1)
-        dataset = read_batches(ray, Path(source).resolve(), text_column).map_batches(
+        table = read_batches(ray, Path(source).resolve(), text_column, settled)
+        dataset = table.map_batches(
             Scorer,
             batch_size=1,
             batch_format="pyarrow",
@@ -81,10 +100,18 @@ def predict_table_ray(
                 device if gpus else "cpu",
             ),
         )
-        return write_batches(results(dataset), target, decision, overwrite, on_rows)
+        return write_batches(
+            results(dataset),
+            target,
+            decision,
+            overwrite,
+            on_rows,
+            out_delimiter(source, target, settled),
+            excel_safe,
+        )
 
 
-def read_batches(ray: Any, source: Path, text_column: str) -> Any:
+def read_batches(ray: Any, source: Path, text_column: str, settled: TextFormat) -> Any:
     """Return the file's batches as a dataset, read on this machine."""
     from ray.data.block import BlockMetadata
 
@@ -97,7 +124,7 @@ def read_batches(ray: Any, source: Path, text_column: str) -> Any:
                 num_rows=None, size_bytes=None, input_files=None, exec_stats=None
             )
             task = ray.data.ReadTask(
-                lambda: packed_batches(source, text_column), metadata
+                lambda: packed_batches(source, text_column, settled), metadata
             )
             return [task]
 
@@ -110,13 +137,16 @@ def read_batches(ray: Any, source: Path, text_column: str) -> Any:
     )
 
 
-def packed_batches(source: Path, text_column: str) -> Iterator[pa.Table]:
+def packed_batches(
+    source: Path, text_column: str, settled: TextFormat = FOUND_OUT
+) -> Iterator[pa.Table]:
     """Yield each batch of a file as one row that holds its bytes.
 
     A fault in the file is a last row: Ray would wrap an exception in pages of its own.
     """
     try:
-        for batch in stream_table(source, text_column=text_column):
+        table = stream_table(source, text_column=text_column, **settled._asdict())
+        for batch in table:
             yield one_row(batch)
     except TextCapsulesError as error:
         yield one_row(fault=error)

@@ -108,3 +108,34 @@ def test_long_and_odd_arguments_are_texts_not_files() -> None:
     long = "cat " * 2000
     assert explained(long)["explanations"][0]["text"] == long
     assert explained("cat\tpurr?*")["explanations"][0]["predicted"] == ["cats"]
+
+
+def test_long_text_is_printed_as_phrases_with_context() -> None:
+    words = 50_000
+    text = "my kitten and the cat purr today very loud " * (words // 9 + 1)
+    ran = run_cli("explain", trained_model(), text)
+    assert ran.code == 0
+    n_words = len(text.split())
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("my kitten and the cat purr today")
+    assert lines[0].endswith(f"… ({n_words:,} words)")
+    assert lines[1] == (
+        f"  the model read the first 200 words; {n_words - 200:,} were cut at "
+        "--max-tokens, an option of training"
+    )
+    assert lines[2].startswith("  cats ")
+    assert " “" in lines[2] and "” " in lines[2]
+    assert len(ran.out) < 2000
+    (found,) = explained(text)["explanations"]
+    assert found["text"] == text
+
+
+def test_text_without_a_space_is_not_printed_whole() -> None:
+    ran = run_cli("explain", trained_model(), "cat " + "x" * 100_000)
+    assert ran.code == 0
+    assert len(ran.out) < 2000
+
+
+def test_short_text_is_printed_whole(tmp_path: Path) -> None:
+    text = " ".join(["my cat"] * 50)
+    assert run_cli("explain", trained_model(), text).out.splitlines()[0] == text

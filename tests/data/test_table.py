@@ -77,20 +77,38 @@ def test_stream_may_select_columns(path):
     assert batch.schema.names == ["text", "id"]
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+# Characters that mean something in a table stand as often as all the others.
+letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+texts = st.text(st.sampled_from(",;|\t\"'\r\n =\\\ufeff") | letters, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(texts, min_size=1, max_size=5), st.sampled_from([*FORMS, "t.csv.gz"]))
-def test_what_is_written_is_read_again(tmp_path_factory, texts, name):
+@st.composite
+def tables(draw):
+    """Draw a table of texts, its name, and what separates its cells."""
+    names = draw(st.lists(texts.filter(bool), max_size=3, unique=True))
+    names = ["text", *(name for name in names if name != "text")]
+    rows = draw(
+        st.lists(st.lists(texts, min_size=len(names), max_size=len(names)), min_size=1)
+    )
+    path = draw(st.sampled_from([*FORMS, "t.csv.gz", "t.jsonl.gz"]))
+    delimiter = draw(st.sampled_from([None, ",", ";", "\t", "|"]))
+    return path, names, rows, delimiter if "csv" in path.lower() else None
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables())
+def test_what_is_written_is_read_again(tmp_path_factory, table):
+    name, names, rows, delimiter = table
     path = tmp_path_factory.mktemp("t") / name
-    batch = pa.record_batch({"text": texts, "n": list(range(len(texts)))})
-    with open_writer(path, batch.schema) as writer:
+    columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+    batch = pa.record_batch(columns, names=names)
+    with open_writer(path, batch.schema, delimiter=delimiter) as writer:
         writer.write(batch.slice(0, 1))
         writer.write(batch.slice(1))
-    rows = [row for part in stream_table(path) for row in part.to_pylist()]
-    assert [row["text"] for row in rows] == texts
-    assert [int(row["n"]) for row in rows] == list(range(len(texts)))
+    for found in (None, delimiter):  # found in the file, and named
+        parts = list(stream_table(path, batch_rows=2, delimiter=found))
+        assert parts[0].schema.names == names
+        assert [list(row.values()) for p in parts for row in p.to_pylist()] == rows
 
 
 def test_separator_lists_and_numbers_are_labels(tmp_path):
@@ -122,11 +140,12 @@ def test_null_text_is_empty_for_prediction_and_an_error_for_training(tmp_path):
 
 def test_jsonl_columns_hold_together_over_batches(tmp_path):
     rows = [{"text": value, "k": 1} for value in (None, "a", 3)]
-    as_jsonl(tmp_path / "a.jsonl", [*rows, {"text": "\ud800", "k": 2**70}])
-    with pytest.raises(DataError, match="readable JSONL"):
-        list(stream_table(tmp_path / "a.jsonl", batch_rows=1))
-    (batch,) = stream_table(tmp_path / "a.jsonl")
-    assert batch.column("text").to_pylist() == ["", "a", "3", "?"]
+    as_jsonl(tmp_path / "a.jsonl", [*rows, {"text": "b", "k": 2**70}])
+    for batch_rows in (1, 3, 100):
+        batches = list(stream_table(tmp_path / "a.jsonl", batch_rows=batch_rows))
+        read = [row for batch in batches for row in batch.to_pylist()]
+        assert [row["text"] for row in read] == ["", "a", "3", "b"]
+        assert [row["k"] for row in read] == ["1", "1", "1", str(2**70)]
     as_jsonl(tmp_path / "b.jsonl", [{"text": "x", "l": v} for v in ([], ["a"], "b")])
     batches = list(stream_table(tmp_path / "b.jsonl", batch_rows=1))
     assert [b.column("l").to_pylist() for b in batches] == [[[]], [["a"]], [["b"]]]
@@ -232,3 +251,14 @@ def test_writer_refuses_unknown_endings(tmp_path):
         open_writer(tmp_path / "t.xlsx", pa.schema([])),
     ):
         pass
+
+
+def test_column_that_parquet_cannot_hold_is_told(tmp_path):
+    as_jsonl(tmp_path / "t.jsonl", [{"text": "x", "meta": {}}])
+    (batch,) = stream_table(tmp_path / "t.jsonl")
+    with (
+        pytest.raises(DataError, match=r"that Parquet can hold; got .*'meta'"),
+        open_writer(tmp_path / "t.parquet", batch.schema),
+    ):
+        pass
+    assert not (tmp_path / "t.parquet").exists()

@@ -3,8 +3,10 @@ import io
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from browser_driver import (
@@ -19,6 +21,7 @@ from browser_driver import (
 )
 from serving import Gate, multi_label, running, single_label, toy_service
 from textcapsules.classifier import Labels, TextClassifier
+from textcapsules.data.table import TableWriter
 from textcapsules.explain.palette import N_COLOURS, label_style
 from textcapsules.serve.app import PAGE
 from textcapsules.serve.limits import Limits
@@ -245,9 +248,10 @@ def test_a_link_brings_everything_back(page):
 
 
 @pytest.mark.parametrize(
-    ("separator", "bom", "scores"), [(",", "", True), (";", "\ufeff", False)]
+    ("separator", "bom", "scores", "safe"),
+    [(",", "", True, False), (";", "\ufeff", False, False), ("|", "", True, True)],
 )
-def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores):
+def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores, safe):
     written = io.StringIO()
     csv.writer(written, delimiter=separator).writerows(ROWS)
     source = tmp_path / "my.tickets.csv"
@@ -260,6 +264,8 @@ def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores
     wait(page, "return !document.getElementById('table-options').hidden")
     if scores:
         find(page, "#with-scores").click()
+    if safe:
+        find(page, "#excel-safe").click()
     find(page, "#label-rows").click()
     wait(page, "return !document.getElementById('download').hidden")
     assert "5 rows labelled" in find(page, "#table-status").text
@@ -280,7 +286,10 @@ def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores
     names = classifier.labels.names
     extra = [f"score_{name}" for name in names] if scores else []
     assert header == [*ROWS[0], "predicted", *extra]
-    assert [row[:3] for row in rows] == ROWS[1:]
+    shown = {"=1+1": "'=1+1"} if safe else {}
+    assert [row[:3] for row in rows] == [
+        [shown.get(cell, cell) for cell in row] for row in ROWS[1:]
+    ]
     expected = classifier.predict([row[1] for row in ROWS[1:]])
     assert [row[3] for row in rows] == ["; ".join(one.labels) for one in expected]
     if scores:
@@ -313,7 +322,7 @@ def test_csv_is_read_and_written_as_python_does(page):
     draw = random.Random(5)
     cells = ["", "a", " b ", 'q"', '""', ",", ";", "\t", "\n", "\r\n", "x\ny", "ü😀"]
     tables = []
-    for separator in ",;\t":
+    for separator in ",;\t|":
         for width in (1, 2, 3):
             rows = [
                 [draw.choice(cells) + draw.choice(cells) for _ in range(width)]
@@ -333,6 +342,36 @@ def test_csv_is_read_and_written_as_python_does(page):
         assert parsed == rows
         again = io.StringIO(formatted, newline="")
         assert list(csv.reader(again, delimiter=separator)) == rows
+
+
+def test_formulas_are_told_from_numbers_as_python_does(page):
+    texts = [
+        "=1",
+        "+x",
+        "-x",
+        "@x",
+        "\tx",
+        "\rx",
+        "-5",
+        "+3.2",
+        "-1,5e-3",
+        "-1+2",
+        "a=",
+        "",
+    ]
+    found = page.execute_async_script(
+        """const [rows, done] = arguments;
+        import('/csv.js').then((module) => done(module.withoutFormulas(rows)));""",
+        [texts],
+    )
+    written = pa.BufferOutputStream()
+    batch = pa.record_batch([pa.array(texts)], names=["text"])
+    with closing(TableWriter(written, batch.schema, "csv", excel_safe=True)) as writer:
+        writer.write(batch)
+    content = written.getvalue().to_pybytes().decode()
+    _, *rows = csv.reader(io.StringIO(content, newline=""))
+    assert found == [[row[0] for row in rows]]
+    assert found[0][:7] == ["'=1", "'+x", "'-x", "'@x", "'\tx", "'\rx", "-5"]
 
 
 def test_decisions_are_those_of_the_library(page):

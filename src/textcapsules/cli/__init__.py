@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 from textcapsules.cli.app import app
+from textcapsules.cli.show import print_warnings
 from textcapsules.errors import TextCapsulesError
+from textcapsules.notices import collect_warnings
 
 __all__ = ["app", "main"]
 
@@ -24,7 +26,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # labels of any script, in any locale
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        code = app(standalone_mode=False, prog_name="textcapsules")
+        with print_warnings(), collect_warnings():
+            code = app(standalone_mode=False, prog_name="textcapsules")
         sys.stdout.flush()
     except TextCapsulesError as error:
         fail(str(error))

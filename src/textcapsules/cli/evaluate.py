@@ -81,8 +81,11 @@ def evaluated_data(config: RunConfig, given: dict[str, Any], split: str) -> Data
     """Return the texts to judge on: the model's own, or others in the same form."""
     from textcapsules.data.load import is_file
 
-    if "source" in given:  # the model's dev and test files are not this source's
-        return config.replace(data={"dev": None, "test": None, **given}).data
+    if "source" in given:
+        # The columns are the model's; how its own files were written is not.
+        own = ("dev", "test", "delimiter", "encoding", "skip_empty")
+        fresh = {name: getattr(DataConfig(), name) for name in own}
+        return config.replace(data={**fresh, **given}).data
     data = config.replace(data=given).data
     if split == "test" and data.test is None and is_file(data.source):
         raise DataError(

@@ -18,7 +18,7 @@ import typer
 from textcapsules.config import SECTIONS, RunConfig, preset, read_config
 from textcapsules.errors import ConfigError
 
-__all__ = ["config_flags", "resolve_config"]
+__all__ = ["Delimiter", "Encoding", "config_flags", "resolve_config"]
 
 PANELS = {
     "data": "Data",
@@ -31,6 +31,20 @@ PANELS = {
 
 # `--data` reads better than `--source`, and is what the paper's readers expect.
 RENAMED = {"source": "data"}
+
+
+def help_of(section: str, name: str) -> str:
+    """Return the help of an option, for a verb that has it as a flag of its own."""
+    (spec,) = (spec for spec in fields(SECTIONS[section]) if spec.name == name)
+    return spec.metadata["help"] + "."
+
+
+Delimiter = Annotated[
+    str | None, typer.Option(help=help_of("data", "delimiter"), show_default=False)
+]
+Encoding = Annotated[
+    str | None, typer.Option(help=help_of("data", "encoding"), show_default=False)
+]
 
 
 def config_flags(*sections: str) -> Callable[[Callable], Callable]:

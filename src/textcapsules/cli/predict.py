@@ -4,16 +4,22 @@ import functools
 import json as jsons
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from textcapsules.cli.evaluate import check_threshold
+from textcapsules.cli.options import Delimiter, Encoding
 from textcapsules.cli.show import print_json, say, work_bar
 from textcapsules.errors import ConfigError, DataError
 
-__all__ = ["predict"]
+__all__ = ["existing_file", "is_utf8", "looks_like_file", "predict", "stdin_lines"]
+
+PLAIN = (".txt", ".text", ".md")  # files that are one text
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+OTHERS = (".json", ".xls", ".xlsx", ".ods")  # tables in a form that is not read
 
 
 def predict(
@@ -25,6 +31,8 @@ def predict(
         Path | None, typer.Option(help="A CSV, TSV, JSONL or Parquet file of texts.")
     ] = None,
     text_column: Annotated[str, typer.Option(help="Its text column.")] = "text",
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write: the input's columns and more.")
     ] = None,
@@ -47,6 +55,14 @@ def predict(
         float | None, typer.Option(help="For all labels, in place of the calibrated.")
     ] = None,
     separator: Annotated[str, typer.Option(help="Between labels in CSV.")] = "; ",
+    excel_safe: Annotated[
+        bool,
+        typer.Option(
+            "--excel-safe",
+            help="In a CSV or TSV --out, put a single quote before texts that a "
+            "spreadsheet would run as formulas.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     engine: Annotated[
         str, typer.Option(help="plain, or ray for several processes or machines.")
@@ -75,6 +91,7 @@ def predict(
     from textcapsules.classifier import TextClassifier
 
     check_input(file, texts, out)
+    check_file_options(file, out, delimiter, encoding, excel_safe)
     check_engine(engine, ray_address, file)
     check_threshold(threshold)
     if threshold is not None and multi_label is False:
@@ -95,6 +112,9 @@ def predict(
                 decision=decision,
                 overwrite=overwrite,
                 on_rows=on_rows,
+                delimiter=delimiter,
+                encoding=encoding,
+                excel_safe=excel_safe,
             )
         if out is not None:
             values["out"] = str(out)
@@ -130,6 +150,69 @@ def check_input(file: Path | None, texts: list[str] | None, out: Path | None) ->
     for place, text in enumerate(texts or (), start=1):
         if not is_utf8(text):
             raise DataError(f"text must be UTF-8; got {text!r} as text {place}.")
+    if texts and all(map(looks_like_file, texts)):
+        refuse_file(texts[0])
+
+
+def refuse_file(name: str) -> None:
+    """Say how a file is given, or that there is none."""
+    if existing_file(name) is None:
+        raise DataError(missing_file(name))
+    if Path(name).suffix.lower() in PLAIN:
+        how = f"Send it to stdin, one text per line: - < {name}"
+    else:
+        how = f"Pass it as --file {name}"
+    raise ConfigError(f"texts must be texts; got the name of a file, {name!r}. {how}.")
+
+
+def missing_file(name: str) -> str:
+    """Return what is said where a file is named that is not there."""
+    return (
+        f"{name} must be a file; got no such file. Check the name, or send it to stdin "
+        "with - if it is a text."
+    )
+
+
+def looks_like_file(text: str) -> bool:
+    """Tell the name of a table or a text file from a text.
+
+    >>> [looks_like_file(text) for text in ("new.csv", "I opened new.csv", "etc.")]
+    [True, False, False]
+    """
+    name = text.lower().removesuffix(".gz")
+    is_path = not any(map(str.isspace, text)) or text.startswith(("/", "./", "../"))
+    # A name has something before its ending.
+    return is_path and any(
+        name.endswith(ending) and len(name) > len(ending)
+        for ending in (*TABLES, *PLAIN, *OTHERS)
+    )
+
+
+def existing_file(argument: str) -> Path | None:
+    """Return the file an argument names, if it does."""
+    with suppress(OSError, ValueError):  # too long for a name, or no name at all
+        if Path(argument).is_file():
+            return Path(argument)
+    return None
+
+
+def check_file_options(
+    file: Path | None,
+    out: Path | None,
+    delimiter: str | None,
+    encoding: str | None,
+    excel_safe: bool,
+) -> None:
+    """Refuse options of files where there is none."""
+    for name, value in (("delimiter", delimiter), ("encoding", encoding)):
+        if value is not None and file is None:
+            raise ConfigError(
+                f"{name} must go with --file; got {value!r} without one. Leave it out."
+            )
+    if excel_safe and out is None:
+        raise ConfigError(
+            "excel-safe must go with --out of a CSV or TSV file; got no --out. Name it."
+        )
 
 
 def check_engine(engine: str, address: str | None, file: Path | None) -> None:

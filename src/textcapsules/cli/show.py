@@ -1,6 +1,7 @@
 """What commands print: tables, a progress bar on a terminal, one JSON line."""
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from textcapsules.notices import collected_warnings
 from textcapsules.progress import err, percent, training_bar
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "percent",
     "print_json",
     "print_table",
+    "print_warnings",
     "say",
     "training_bar",
     "work_bar",
@@ -35,8 +38,30 @@ def say(message: str) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object on one line, the last of stdout."""
+    """Print one JSON object on one line, the last of stdout, with any warnings."""
+    if warnings := collected_warnings():
+        value = {"warnings": warnings, **value}
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+class Stderr(logging.Handler):
+    """Prints log records on stderr, above a progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        line = f"{record.levelname.lower()}: {self.format(record)}"
+        err.print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def print_warnings() -> Iterator[None]:
+    """Print on stderr what the package warns of."""
+    logger, handler = logging.getLogger("textcapsules"), Stderr(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def print_table(

@@ -37,6 +37,19 @@ class DataConfig(Checked):
     text_column: str = option("text", "Name of the file's text column")
     label_column: str = option("label", "Name of the file's label column")
     separator: str | None = option(None, "What parts several labels in one cell")
+    delimiter: str | None = option(
+        None,
+        "Character between the cells of a CSV or TSV file, as ; or | (a tab is \\t); "
+        "none: found in a CSV file's first lines",
+    )
+    encoding: str | None = option(
+        None,
+        "Encoding of a file of text, as latin-1 or utf-16; none: UTF-8, or what a byte "
+        "order mark says",
+    )
+    skip_empty: bool = option(
+        False, "Leave out rows of a file that have no text or no label"
+    )
     dev: str | None = option(None, "A file of development texts")
     test: str | None = option(None, "A file of test texts")
     dev_fraction: float = option(

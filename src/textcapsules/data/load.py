@@ -6,6 +6,7 @@ from pathlib import Path
 from textcapsules.config import DataConfig
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus, Example
+from textcapsules.data.label_names import check_labels
 from textcapsules.data.read import read_corpus
 from textcapsules.data.split import hold_out
 from textcapsules.data.table import read_table
@@ -71,12 +72,16 @@ def read_file(config: DataConfig, path: str) -> list[Example]:
         text_column=config.text_column,
         label_column=config.label_column,
         separator=config.separator,
+        delimiter=config.delimiter,
+        encoding=config.encoding,
+        skip_empty=config.skip_empty,
     )
 
 
 def corpus_of_file(config: DataConfig) -> Corpus:
     """Return a user's file as a corpus, its dev set held out unless one is given."""
     train = read_file(config, config.source)
+    check_labels(config.source, train)
     files = [config.source]
     labels = tuple(sorted({label for example in train for label in example.labels}))
     if config.dev is not None:

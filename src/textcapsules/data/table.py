@@ -4,32 +4,34 @@ The name's ending tells the form; CSV, TSV and JSONL may be gzipped (`.csv.gz`).
 are read in record batches, so for prediction one may be larger than memory. Row numbers
 in messages count rows of data from 1; for JSONL they are line numbers.
 
-For training, a text that is null or blank is an error, since it teaches nothing; for
-prediction it is the empty text.
+For training, a text that is null or blank is an error, since it teaches nothing, or its
+row is left out where the caller says so; for prediction it is the empty text.
 """
 
-import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from pyarrow import parquet
 
 from textcapsules.data.example import Example
-from textcapsules.data.table_forms import (
-    DELIMITERS,
-    compression,
-    form_of,
-    numbered_batches,
-)
+from textcapsules.data.table_forms import DELIMITERS, form_of, numbered_batches
+from textcapsules.data.table_json import to_json
+from textcapsules.data.table_text import TextFormat, compression
 from textcapsules.errors import DataError, WriteError
 from textcapsules.files import atomic_path
+from textcapsules.notices import warn
 
 __all__ = ["TableWriter", "open_writer", "read_table", "stream_table"]
+
+# How a spreadsheet tells a formula; line breaks and tabs before it are passed over.
+FORMULA = re.compile(r"[=+\-@\t\r\n]")
+NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*([eE][+-]?[0-9]+)?")
 
 
 def read_table(
@@ -38,33 +40,79 @@ def read_table(
     text_column: str = "text",
     label_column: str = "label",
     separator: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
 ) -> list[Example]:
     """Read texts and labels, for training or evaluation.
 
     A label cell is a text, a number (which becomes its text) or a list of them; with a
-    `separator`, a text cell is cut into several labels. Labels are stripped.
+    `separator`, a text cell is cut into several labels. Labels are stripped. Rows with
+    an empty text or label are refused, or left out with `skip_empty`.
     """
     path = Path(path)
+    wanted, given = (text_column, label_column), TextFormat(delimiter, encoding)
     examples = []
-    for batch, numbers in numbered_batches(path, (text_column, label_column), 8192):
+    textless, unlabelled = [], []
+    for batch, numbers in numbered_batches(path, wanted, 8192, given):
         texts = _as_text(path, batch, text_column).to_pylist()
         cells = batch.column(label_column).to_pylist()
         for number, text, cell in zip(numbers, texts, cells, strict=True):
-            if not text or text.isspace():
-                raise DataError(
-                    f"{path} must have a text in each row; got an empty cell of "
-                    f"{text_column!r} in row {number}. Fill it in or drop the row."
-                )
             labels = _labels(cell, separator)
-            if not labels or not all(labels):
-                raise DataError(
-                    f"{path} must have a label in each row; got {cell!r} in "
-                    f"{label_column!r}, row {number}. Fill it in or drop the row."
-                )
-            examples.append(Example(text, tuple(dict.fromkeys(labels))))
+            if not text or text.isspace():
+                textless.append(_Empty(number, text))
+            elif not labels or not all(labels):
+                unlabelled.append(_Empty(number, cell))
+            else:
+                examples.append(Example(text, tuple(dict.fromkeys(labels))))
+    if not skip_empty:
+        _refuse_empty(path, text_column, label_column, textless, unlabelled)
+    elif textless or unlabelled:
+        first = min(each.number for each in (*textless, *unlabelled))
+        warn(
+            f"{path}: {len(textless) + len(unlabelled):,} rows are left out, "
+            f"{len(textless):,} without a text and {len(unlabelled):,} without a "
+            f"label; the first is row {first}."
+        )
     if not examples:
-        raise DataError(f"{path} must have rows; got none. Name a file with texts.")
+        got = "empty ones alone" if textless or unlabelled else "none"
+        raise DataError(f"{path} must have rows; got {got}. Name a file with texts.")
     return examples
+
+
+class _Empty(NamedTuple):
+    number: int  # of the row
+    cell: Any
+
+
+def _refuse_empty(
+    path: Path,
+    text_column: str,
+    label_column: str,
+    textless: Sequence[_Empty],
+    unlabelled: Sequence[_Empty],
+) -> None:
+    """Say which cell is empty, the first of each kind, and how many there are."""
+
+    def more(rows: Sequence[_Empty]) -> str:
+        return f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+
+    faults = []
+    if textless:
+        faults.append(
+            f"a text in each row; got an empty cell of {text_column!r} in row "
+            f"{textless[0].number}{more(textless)}"
+        )
+    if unlabelled:
+        faults.append(
+            f"a label in each row; got {unlabelled[0].cell!r} in {label_column!r}, row "
+            f"{unlabelled[0].number}{more(unlabelled)}"
+        )
+    if faults:
+        raise DataError(
+            f"{path} must have {'; and '.join(faults)}. Fill in what is missing, drop "
+            "the rows, or leave them out with --skip-empty."
+        )
 
 
 def stream_table(
@@ -73,6 +121,8 @@ def stream_table(
     text_column: str = "text",
     columns: Sequence[str] | None = None,
     batch_rows: int = 4096,
+    delimiter: str | None = None,
+    encoding: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the table in batches, for prediction, with all columns or those named.
 
@@ -80,8 +130,8 @@ def stream_table(
     """
     path = Path(path)
     wanted = tuple(dict.fromkeys((text_column, *(columns or ()))))
-    n_rows = 0
-    for batch, _ in numbered_batches(path, wanted, batch_rows):
+    n_rows, given = 0, TextFormat(delimiter, encoding)
+    for batch, _ in numbered_batches(path, wanted, batch_rows, given):
         place = batch.schema.get_field_index(text_column)
         texts = _as_text(path, batch, text_column).fill_null("")
         batch = batch.set_column(place, text_column, texts)
@@ -94,42 +144,82 @@ def stream_table(
 class TableWriter:
     """Appends record batches to an open table; made by `open_writer`."""
 
-    def __init__(self, sink: pa.NativeFile, schema: pa.Schema, form: str) -> None:
+    def __init__(
+        self,
+        sink: pa.NativeFile,
+        schema: pa.Schema,
+        form: str,
+        delimiter: str | None = None,
+        excel_safe: bool = False,
+    ) -> None:
         self._sink = sink
         self._form = form
+        self._excel_safe = excel_safe
         if form == "parquet":
-            self._writer = parquet.ParquetWriter(sink, schema)
+            try:
+                self._writer = parquet.ParquetWriter(sink, schema)
+            except pa.ArrowNotImplementedError as error:  # as objects without a field
+                reason = str(error).split(". ")[0]
+                raise DataError(
+                    "the table must have columns that Parquet can hold; got one it "
+                    f"cannot: {reason}. Write JSONL in its place."
+                ) from error
         elif form != "jsonl":
-            options = arrow_csv.WriteOptions(delimiter=DELIMITERS[form])
-            flat = _flat(pa.RecordBatch.from_pylist([], schema)).schema
+            options = arrow_csv.WriteOptions(delimiter=delimiter or DELIMITERS[form])
+            flat = self._flat(pa.RecordBatch.from_pylist([], schema)).schema
             self._writer = arrow_csv.CSVWriter(sink, flat, write_options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows. CSV and TSV take lists and structs as JSON text."""
         if self._form == "jsonl":
-            lines = (f"{_to_json(row)}\n" for row in batch.to_pylist())
+            lines = (f"{to_json(row)}\n" for row in batch.to_pylist())
             self._sink.write("".join(lines).encode())
         elif self._form == "parquet":
             self._writer.write_batch(batch)
         else:
-            self._writer.write(_flat(batch))
+            self._writer.write(self._flat(batch))
 
     def close(self) -> None:
         """Write what is still to be written, as Parquet's footer."""
         if self._form != "jsonl":
             self._writer.close()
 
+    def _flat(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            pa.array(map(to_json, column.to_pylist()), pa.string())
+            if pa.types.is_nested(column.type)
+            else column
+            for column in batch.columns
+        ]
+        names = batch.schema.names
+        if self._excel_safe:
+            columns = [_without_formulas(column) for column in columns]
+            names = _without_formulas(pa.array(names, pa.string())).to_pylist()
+        return pa.record_batch(columns, names=names)
+
 
 @contextmanager
 def open_writer(
-    path: Path | str, schema: pa.Schema, *, overwrite: bool = False
+    path: Path | str,
+    schema: pa.Schema,
+    *,
+    overwrite: bool = False,
+    delimiter: str | None = None,
+    excel_safe: bool = False,
 ) -> Iterator[TableWriter]:
     """Open a table for writing; it gets its name when the block has ended well.
 
-    An existing file is left alone unless `overwrite` is set.
+    An existing file is left alone unless `overwrite` is set. With `excel_safe`, which
+    CSV and TSV alone have, a text that a spreadsheet would take for a formula gets a
+    single quote in front.
     """
     path = Path(path)
     form = form_of(path)
+    if excel_safe and form not in DELIMITERS:
+        raise WriteError(
+            f"{path} must be a CSV or TSV file for --excel-safe; got {form.upper()}, "
+            "whose texts no spreadsheet takes for formulas. Leave it out."
+        )
     if path.exists() and not overwrite:
         raise WriteError(
             f"{path} must not exist yet; got an existing file. "
@@ -138,25 +228,22 @@ def open_writer(
     with (
         atomic_path(path) as temporary,
         pa.output_stream(str(temporary), compression=compression(path)) as sink,
-        closing(TableWriter(sink, schema, form)) as writer,
+        closing(TableWriter(sink, schema, form, delimiter, excel_safe)) as writer,
     ):
         yield writer
 
 
-def _to_json(value: Any) -> str | None:
-    if value is None:
-        return None
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        pa.array(map(_to_json, column.to_pylist()), pa.string())
-        if pa.types.is_nested(column.type)
-        else column
-        for column in batch.columns
+def _without_formulas(column: pa.Array) -> pa.Array:
+    """Put a single quote before texts that begin as a formula; numbers are none."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    texts = [
+        f"'{text}"
+        if text and FORMULA.match(text) and not NUMBER.fullmatch(text)
+        else text
+        for text in column.to_pylist()
     ]
-    return pa.record_batch(columns, names=batch.schema.names)
+    return pa.array(texts, column.type)
 
 
 def _as_text(path: Path, batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -1,28 +1,36 @@
 """The forms a table of texts may have, each read as record batches.
 
 Cells of CSV and TSV are read as they stand ("007" stays "007"), quoted with `"` where
-they hold the separator or a line break. The first rows of a JSONL file settle its
-columns and their types. Where Arrow does not say which row it could not read, the file
-is read again, slowly, to find it.
+they hold the delimiter or a line break. Where Arrow does not say which row it could not
+read, the file is read again, slowly, to find it.
 """
 
 import csv
-import gzip
-import io
-import json
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from pyarrow import parquet
 
-from textcapsules.errors import DataError
+from textcapsules.data.table_json import json_batches
+from textcapsules.data.table_text import (
+    FOUND_OUT,
+    TextFormat,
+    check_format,
+    find_delimiter,
+    find_encoding,
+    open_arrow,
+    open_text,
+    undecodable,
+)
+from textcapsules.errors import ConfigError, DataError
+from textcapsules.notices import warn
 
-__all__ = ["DELIMITERS", "Numbered", "compression", "form_of", "numbered_batches"]
+__all__ = ["DELIMITERS", "Numbered", "form_of", "numbered_batches", "settle_format"]
 
 _FORMS = {
     ".csv": "csv",
@@ -56,22 +64,57 @@ def form_of(path: Path) -> str:
     return form
 
 
-def compression(path: Path) -> str | None:
-    """Return Arrow's name for the compression a name's ending tells."""
-    return "gzip" if path.suffix.lower() == ".gz" else None
+def settle_format(
+    path: Path, wanted: Sequence[str], given: TextFormat = FOUND_OUT
+) -> TextFormat:
+    """Return how a file is written: as given, by its ending, or by its content.
+
+    What does not apply to its form is None: Parquet has no encoding, JSONL no
+    delimiter. A delimiter that was found and is not the usual one is told.
+    """
+    form = form_of(path)
+    delimiter, encoding = check_format(given)
+    if delimiter is not None and form not in DELIMITERS:
+        raise ConfigError(
+            f"delimiter must go with a CSV or TSV file; got {delimiter!r} for {path}. "
+            "Leave it out."
+        )
+    if form == "parquet":
+        if encoding is not None:
+            raise ConfigError(
+                f"encoding must go with a file of text; got {encoding!r} for {path}. "
+                "Leave it out."
+            )
+        return TextFormat()
+    _check_file(path)
+    try:
+        encoding = find_encoding(path, encoding)
+        if form == "csv" and delimiter is None:
+            delimiter = find_delimiter(path, encoding, wanted)
+            if delimiter != DELIMITERS[form]:
+                shown = "a tab" if delimiter == "\t" else repr(delimiter)
+                warn(
+                    f"{path}: the cells are read as separated by {shown}, as its first "
+                    "lines are. Pass --delimiter if that is wrong."
+                )
+    except _UNREADABLE as error:
+        raise _unreadable(path, form, given.encoding or "utf-8", error) from error
+    return TextFormat(delimiter or DELIMITERS.get(form), encoding)
 
 
 def numbered_batches(
-    path: Path, wanted: Sequence[str], batch_rows: int
+    path: Path,
+    wanted: Sequence[str],
+    batch_rows: int,
+    given: TextFormat = FOUND_OUT,
 ) -> Iterator[Numbered]:
     """Yield the file's rows, at most `batch_rows` together; faults are `DataError`s."""
     form = form_of(path)
-    read = {"parquet": _read_parquet, "jsonl": _read_jsonl}.get(form, _read_csv)
-    if not path.is_file():
-        raise DataError(f"{path} must be a file; got no such file. Check the name.")
+    _check_file(path)
+    settled = settle_format(path, wanted, given)
     n_rows = 0
     try:
-        for batch, numbers in read(path, batch_rows):
+        for batch, numbers in _read(path, form, settled, batch_rows):
             _require(path, batch.schema.names, wanted)
             for start in range(0, batch.num_rows, batch_rows):
                 part = batch.slice(start, batch_rows)
@@ -81,11 +124,41 @@ def numbered_batches(
                 yield Numbered(part, lines or counted)
             n_rows += batch.num_rows
     except _UNREADABLE as error:
-        reason = _diagnose(path, form) or getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path} must be a readable {form.upper()} file in UTF-8; "
-            f"got {str(reason).splitlines()[0]}."
-        ) from error
+        encoding = settled.encoding or "utf-8"
+        reason = _diagnose(path, settled)
+        raise _unreadable(path, form, encoding, reason or error) from error
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} must be a file; got no such file. Check the name.")
+
+
+def _unreadable(
+    path: Path, form: str, encoding: str, reason: str | Exception
+) -> DataError:
+    reason = getattr(reason, "strerror", None) or reason
+    return DataError(
+        f"{path} must be a readable {form.upper()} file in {encoding.upper()}; "
+        f"got {str(reason).splitlines()[0]}."
+    )
+
+
+def _read(
+    path: Path, form: str, settled: TextFormat, batch_rows: int
+) -> Iterator[Numbered]:
+    if form == "parquet":
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=batch_rows):
+                yield Numbered(batch, ())
+        return
+    assert settled.encoding is not None
+    if form == "jsonl":
+        for batch, numbers in json_batches(path, settled.encoding, batch_rows):
+            yield Numbered(batch, numbers)
+    else:
+        for batch in _read_csv(path, settled):
+            yield Numbered(batch, ())
 
 
 def _require(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
@@ -98,124 +171,49 @@ def _require(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
             )
 
 
-def _read_parquet(path: Path, batch_rows: int) -> Iterator[Numbered]:
-    with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=batch_rows):
-            yield Numbered(batch, ())
-
-
-def _read_csv(path: Path, batch_rows: int) -> Iterator[Numbered]:
-    form, last = form_of(path), ""
+def _read_csv(path: Path, settled: TextFormat) -> Iterator[pa.RecordBatch]:
+    delimiter, encoding = settled
+    assert delimiter is not None and encoding is not None
+    last = ""
     options: dict[str, Any] = {
         "read_options": arrow_csv.ReadOptions(block_size=_BLOCK),
         "parse_options": arrow_csv.ParseOptions(
-            delimiter=DELIMITERS[form], newlines_in_values=True
+            delimiter=delimiter, newlines_in_values=True
         ),
     }
-    with _open_arrow(path) as file, arrow_csv.open_csv(file, **options) as reader:
+    with (
+        open_arrow(path, encoding) as file,
+        arrow_csv.open_csv(file, **options) as reader,
+    ):
         as_text = dict.fromkeys(reader.schema.names, pa.string())
     options["convert_options"] = arrow_csv.ConvertOptions(column_types=as_text)
-    with _open_arrow(path) as file, arrow_csv.open_csv(file, **options) as reader:
+    with (
+        open_arrow(path, encoding) as file,
+        arrow_csv.open_csv(file, **options) as reader,
+    ):
         for batch in reader:
             if batch.num_rows:
                 last = batch.columns[-1][-1].as_py()
-            yield Numbered(batch, ())
+            yield batch
     # Arrow takes the end of the file for the end of a quoted cell.
-    if "\n" in last and _UNCLOSED in (_diagnose(path, form) or ""):
+    if "\n" in last and _UNCLOSED in (_diagnose(path, settled) or ""):
         raise pa.ArrowInvalid(_UNCLOSED)
 
 
-def _read_jsonl(path: Path, batch_rows: int) -> Iterator[Numbered]:
-    schema, rows, numbers = None, [], []
-    with _open_text(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.isspace():
-                rows.append(_json_row(path, line, number))
-                numbers.append(number)
-            if len(rows) == batch_rows:
-                yield Numbered(batch := _json_batch(rows, schema), numbers)
-                schema, rows, numbers = batch.schema, [], []
-    if rows:
-        yield Numbered(_json_batch(rows, schema), numbers)
-
-
-def _json_row(path: Path, line: str, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        row = error
-    if not isinstance(row, dict):
-        got = row if isinstance(row, ValueError) else repr(line.strip()[:40])
-        raise DataError(
-            f"{path} must hold one JSON object a line; got {got} in line {number}."
-        )
-    return row
-
-
-def _json_batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
-    """Make a batch; the first one settles the columns and their types for all."""
-    types = dict.fromkeys(key for row in rows for key in row)
-    if schema is not None:
-        types = dict(zip(schema.names, schema.types, strict=True))
-    columns = [
-        _json_column([r.get(k) for r in rows], kind) for k, kind in types.items()
-    ]
-    return pa.record_batch(columns, names=list(types))
-
-
-def _json_column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Make a column of any values: a list among them makes all lists, else text."""
-    is_list = kind is not None and pa.types.is_list(kind)
-    if is_list or any(isinstance(value, list) for value in values):
-        values = [v if v is None or isinstance(v, list) else [v] for v in values]
-    try:
-        column = pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        column = pa.array([_json_text(value) for value in values], kind)
-    # A later batch may have values where this one has none: call them text.
-    if column.type in (pa.null(), pa.list_(pa.null())):
-        is_flat = column.type == pa.null()
-        column = column.cast(pa.string() if is_flat else pa.list_(pa.string()))
-    return column
-
-
-def _json_text(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_json_text(item) for item in value]
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.encode(errors="replace").decode()  # lone surrogates become "?"
-
-
-def _open_arrow(path: Path) -> pa.NativeFile:
-    return pa.input_stream(str(path), compression=compression(path))
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
-    return gzip.open(path) if compression(path) else path.open("rb")  # type: ignore
-
-
-def _open_text(path: Path) -> IO[str]:
-    return io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig", newline="")
-
-
-def _diagnose(path: Path, form: str) -> str | None:
+def _diagnose(path: Path, settled: TextFormat) -> str | None:
     """Find the line that Arrow could not read, which it does not tell."""
-    if form == "parquet":
+    delimiter, encoding = settled
+    if encoding is None:
         return None
-    number = 0
     try:
-        with _open_bytes(path) as lines:
-            for line in lines:
-                number += 1
-                line.decode()
-        with _open_text(path) as lines:
-            return _csv_fault(lines, DELIMITERS[form]) if form != "jsonl" else None
-    except UnicodeDecodeError as error:
-        return f"a byte {error.object[error.start]:#04x} in line {number}"
+        if fault := undecodable(path, encoding):
+            return fault
+        if delimiter is not None:
+            with open_text(path, encoding) as lines:
+                return _csv_fault(lines, delimiter)
     except (OSError, EOFError, zlib.error):
-        return None
+        pass
+    return None
 
 
 def _csv_fault(lines: Iterable[str], delimiter: str) -> str | None:

@@ -24,6 +24,7 @@ from textcapsules.files import write_json
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.rivals.classic import ClassicSystem
+from textcapsules.notices import collect_warnings
 from textcapsules.training.checkpoint import (
     Progress,
     read_checkpoint,
@@ -80,11 +81,16 @@ def train(
     if tensorboard:
         summary_writer()
     # All that can fail, before an earlier run is removed.
-    with awake(device):
+    with awake(device), collect_warnings() as warnings:
         prepared = prepare(config, corpus)
     if folder.is_dir():
         clear(folder)
-    start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
+    start = {
+        "finished": False,
+        "tensorboard": tensorboard,
+        **prepared.facts,
+        "warnings": warnings,
+    }
     write_json(folder / "training.json", start)
     classifier_of(prepared).save_setup(folder)
     return go_on(prepared, folder, start, on_step, on_epoch, measure)

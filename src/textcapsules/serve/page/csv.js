@@ -1,8 +1,8 @@
 // CSV as RFC 4180 has it: quotes, doubled quotes, line breaks inside cells.
 
-/** Return which of comma, semicolon and tab parts the first line. */
+/** Return which of comma, semicolon, tab and bar parts the first line. */
 export function separatorOf(text) {
-  const counts = { ",": 0, ";": 0, "\t": 0 };
+  const counts = { ",": 0, ";": 0, "\t": 0, "|": 0 };
   let quoted = false;
   for (const character of text) {
     if (character === '"') quoted = !quoted;
@@ -56,6 +56,14 @@ function plainCell(text, start, separator) {
   let end = start;
   while (end < text.length && text[end] !== separator && !isBreak(text[end])) end += 1;
   return { value: text.slice(start, end), end };
+}
+
+/** Return rows with a single quote before texts that begin as a formula; numbers are none. */
+export function withoutFormulas(rows) {
+  const formula = /^[=+\-@\t\r\n]/;
+  const number = /^[+-]?[0-9]+([.,][0-9]+)*([eE][+-]?[0-9]+)?$/;
+  const cell = (value) => (formula.test(value) && !number.test(value) ? `'${value}` : value);
+  return rows.map((row) => row.map(cell));
 }
 
 /** Return CSV; a cell is quoted where it must be. */

@@ -1,7 +1,7 @@
 // A CSV file in, the same file with labels out.
 
 import { predict } from "./api.js";
-import { formatCsv, parseCsv, separatorOf } from "./csv.js";
+import { formatCsv, parseCsv, separatorOf, withoutFormulas } from "./csv.js";
 import { decide } from "./decide.js";
 import { byId, counted, make } from "./dom.js";
 import { dress } from "./highlight.js";
@@ -140,7 +140,9 @@ export class Table {
       ...names.map((name) => String(this.scores[n][name])),
     ]);
     const header = [...this.header, PREDICTED, ...names.map((name) => `score_${name}`)];
-    const content = this.bom + formatCsv([header, ...rows], this.separator);
+    const table = [header, ...rows];
+    const safe = byId("excel-safe").checked ? withoutFormulas(table) : table;
+    const content = this.bom + formatCsv(safe, this.separator);
     const url = URL.createObjectURL(new Blob([content], { type: "text/csv;charset=utf-8" }));
     const link = make("a", { href: url, download: this.name.replace(/(\.\w+)?$/, "_labelled$&") });
     link.click();

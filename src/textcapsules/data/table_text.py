@@ -1,0 +1,199 @@
+"""How the bytes of a table become text, and its lines cells: encoding and delimiter.
+
+A file says neither. Unless a user names them, the encoding is UTF-8, or what a byte
+order mark says, and the delimiter of a CSV file is found in its first lines. A comma
+that gives the wanted columns always wins, whatever else stands in the cells.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import pyarrow as pa
+
+from textcapsules.errors import ConfigError, DataError
+
+__all__ = [
+    "FOUND_OUT",
+    "TextFormat",
+    "check_format",
+    "compression",
+    "find_delimiter",
+    "find_encoding",
+    "open_arrow",
+    "open_text",
+    "read_text",
+    "undecodable",
+]
+
+UTF_8 = "utf-8"
+DELIMITERS = (",", ";", "\t", "|")  # the usual one first
+# UTF-32's mark begins with UTF-16's, so it stands before it.
+MARKS = {
+    codecs.BOM_UTF8: UTF_8,
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+SAMPLE = 1 << 16  # characters in which the delimiter is looked for
+
+
+class TextFormat(NamedTuple):
+    """How a table of text is written; None means that it is found out."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+
+
+FOUND_OUT = TextFormat()
+
+
+def check_format(given: TextFormat) -> TextFormat:
+    r"""Return the format with `\t` as a tab; refuse what no file can have.
+
+    >>> check_format(TextFormat(r"\t", "latin-1"))
+    TextFormat(delimiter='\t', encoding='iso8859-1')
+    """
+    delimiter, encoding = given
+    if delimiter == r"\t":
+        delimiter = "\t"
+    if delimiter is not None and (
+        len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0'
+    ):
+        raise ConfigError(
+            "delimiter must be one character, as ; or | (a tab is \\t), and no "
+            f"quotation mark; got {delimiter!r}."
+        )
+    if encoding is not None:
+        try:
+            # Some codecs of Python's turn bytes into bytes: they open no text.
+            io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+            encoding = codecs.lookup(encoding).name
+        except (LookupError, ValueError) as error:
+            raise ConfigError(
+                "encoding must be one that Python knows, as utf-8, latin-1, cp1252 or "
+                f"utf-16; got {encoding!r}."
+            ) from error
+    return TextFormat(delimiter, encoding)
+
+
+def compression(path: Path) -> str | None:
+    """Return Arrow's name for the compression a name's ending tells."""
+    return "gzip" if path.suffix.lower() == ".gz" else None
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file, uncompressed, as bytes."""
+    return gzip.open(path) if compression(path) else path.open("rb")  # type: ignore
+
+
+def open_text(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
+    """Open a file as text, without a byte order mark, line ends as they are."""
+    name = "utf-8-sig" if encoding == UTF_8 else encoding
+    return io.TextIOWrapper(open_bytes(path), encoding=name, errors=errors, newline="")
+
+
+def open_arrow(path: Path, encoding: str) -> pa.NativeFile:
+    """Open a file for Arrow as UTF-8, recoded piece by piece where it is not."""
+    file = pa.input_stream(str(path), compression=compression(path))
+    if encoding == UTF_8:
+        return file
+    return pa.transcoding_input_stream(file, encoding, UTF_8)
+
+
+def find_encoding(path: Path, named: str | None) -> str:
+    """Return the named encoding, else that of the byte order mark, else UTF-8."""
+    if named is not None:
+        return named
+    with open_bytes(path) as file:
+        start = file.read(1024)
+    for mark, encoding in MARKS.items():
+        if start.startswith(mark):
+            return encoding
+    # Latin letters in UTF-16 are a letter and a zero, or a zero and a letter.
+    for encoding, zeros in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
+        if zeros.count(0) > len(start) // 4:
+            raise DataError(
+                f"{path} must be in UTF-8, or begin with a byte order mark; got what "
+                f"looks like UTF-16 without one. Pass --encoding {encoding}."
+            )
+    return UTF_8
+
+
+def read_text(path: Path, given: TextFormat) -> str:
+    """Return a file that is one text."""
+    delimiter, named = check_format(given)
+    if delimiter is not None:
+        raise ConfigError(
+            f"delimiter must go with a table; got {delimiter!r} for the text {path}. "
+            "Leave it out."
+        )
+    encoding = named or UTF_8
+    try:
+        encoding = find_encoding(path, named)
+        return path.read_text("utf-8-sig" if encoding == UTF_8 else encoding)
+    except OSError as error:
+        reason = error.strerror
+    except UnicodeDecodeError as error:
+        reason = undecodable(path, encoding) or error
+    raise DataError(f"{path} must be a readable {encoding.upper()} text; got {reason}.")
+
+
+def undecodable(path: Path, encoding: str) -> str | None:
+    """Say which byte of which line is not in the encoding, if there is one."""
+    n_lines = 0
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with open_bytes(path) as lines:
+        try:
+            for line in lines:
+                n_lines += decoder.decode(line).count("\n")
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            return f"a byte {byte:#04x} in line {n_lines + 1}{advice(encoding, byte)}"
+    return None
+
+
+def advice(encoding: str, byte: int) -> str:
+    """Return what to do about a byte that does not fit."""
+    if encoding != UTF_8:
+        return ". Pass another --encoding"
+    # Latin-1 has no letters there; Windows has quotation marks and dashes.
+    other = "cp1252" if 0x80 <= byte < 0xA0 else "latin-1"
+    return (
+        f". If it was written in another encoding, name it, as --encoding {other}; "
+        "else mend that line"
+    )
+
+
+def find_delimiter(path: Path, encoding: str, wanted: Sequence[str]) -> str:
+    """Return what separates the cells of a CSV file, told by its first lines.
+
+    It is the first of `DELIMITERS` that finds the wanted columns in the header, or else
+    that gives all rows as many cells as the header, more than one; or else a comma.
+    """
+    with open_text(path, encoding, errors="replace") as file:
+        sample = file.read(SAMPLE)
+    is_cut = len(sample) == SAMPLE
+    tables = {each: sample_rows(sample, each, is_cut) for each in DELIMITERS}
+    for delimiter, rows in tables.items():
+        if rows and all(name in rows[0] for name in wanted):
+            return delimiter
+    for delimiter, rows in tables.items():
+        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
+            return delimiter
+    return DELIMITERS[0]
+
+
+def sample_rows(sample: str, delimiter: str, is_cut: bool) -> list[list[str]]:
+    """Return the sample's rows, without the last one where it may be cut off."""
+    # `io` keeps line ends as they are: they may stand inside quotation marks.
+    rows = list(
+        filter(None, csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter))
+    )
+    return rows[:-1] if is_cut and len(rows) > 1 else rows

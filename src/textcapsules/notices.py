@@ -1,0 +1,42 @@
+"""Warnings for people: each is logged once, and kept for whoever collects them.
+
+The command line prints them on stderr and lists them under `warnings` with --json; a
+run keeps them in training.json.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["collect_warnings", "collected_warnings", "warn"]
+
+log = logging.getLogger("textcapsules")
+_lists: ContextVar[tuple[list[str], ...]] = ContextVar("_lists", default=())
+
+
+def warn(message: str) -> None:
+    """Log a warning of one line, unless a collector around has it already."""
+    lists = _lists.get()
+    is_known = any(message in messages for messages in lists)
+    for messages in lists:
+        if message not in messages:
+            messages.append(message)
+    if not is_known:
+        log.warning("%s", message)
+
+
+@contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    """Yield a list that every warning given inside the block is added to."""
+    messages: list[str] = []
+    token = _lists.set((*_lists.get(), messages))
+    try:
+        yield messages
+    finally:
+        _lists.reset(token)
+
+
+def collected_warnings() -> list[str]:
+    """Return what the outermost collector around has so far."""
+    return list(next(iter(_lists.get()), []))
