@@ -47,6 +47,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         422: "The request is not valid; the message says why.",
         429: "The queue is full; Retry-After says when to come back.",
         500: "A fault of the service.",
+        503: "There are too many connections, or the model is not in order.",
         504: "The answer took too long.",
     }.items()
 }

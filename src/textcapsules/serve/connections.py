@@ -48,6 +48,7 @@ class Connections:
         self.limits, self.metrics = limits, metrics
         self.all = Group(limits.max_connections)
         self.addresses: dict[str, Group] = {}
+        metrics.connections.set_function(lambda: len(self.all.open))
 
     def enter(self, connection: "Connection", address: str) -> str:
         """Take a connection in, or return why not."""
@@ -133,13 +134,18 @@ class Connection(H11Protocol):
         """Start the clock of an answer that the client does not take."""
         super().pause_writing()
         seconds = self.others.limits.time_limit
-        self.unread_clock = self.loop.call_later(seconds, self.transport.abort)
+        self.unread_clock = self.loop.call_later(seconds, self.drop_answer)
 
     def resume_writing(self) -> None:
         """Stop that clock: the answer is taken."""
         super().resume_writing()
         if self.unread_clock is not None:
             self.unread_clock.cancel()
+
+    def drop_answer(self) -> None:
+        """Close at once: the client does not take its answer."""
+        self.others.metrics.cut.labels("slow").inc()
+        self.transport.abort()
 
     def find_turn(self) -> str:
         """Return what the connection waits for now."""
@@ -176,6 +182,8 @@ class Connection(H11Protocol):
 
     def give_up(self) -> None:
         """Close a connection whose time is up; say why if a request had begun."""
+        if self.turn != "idle":
+            self.others.metrics.cut.labels("slow").inc()
         if self.turn == "headers" and self.conn.trailing_data[0]:
             seconds = self.others.limits.header_limit
             self.refuse(408, f"headers must arrive within {seconds:g} s; they did not")
@@ -183,13 +191,15 @@ class Connection(H11Protocol):
 
     def give_way(self) -> None:
         """Close at once in favour of a newer connection."""
+        self.others.metrics.cut.labels("room").inc()
         self.leave()
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP in the service's own form."""
-        error = sys.exception()
-        if getattr(error, "error_status_hint", 400) == 431:
+        begun = self.cycle is not None and not self.cycle.response_complete
+        hint = getattr(sys.exception(), "error_status_hint", 400)
+        if hint == 431 and not begun:
             most = self.config.h11_max_incomplete_event_size
             self.refuse(431, f"headers must have at most {most} bytes; they have more")
         else:
