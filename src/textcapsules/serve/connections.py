@@ -118,6 +118,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         super().connection_lost(exc)
+        self.stop_unread_clock()
         self.leave()
 
     def data_received(self, data: bytes) -> None:
@@ -139,8 +140,7 @@ class Connection(H11Protocol):
     def resume_writing(self) -> None:
         """Stop that clock: the answer is taken."""
         super().resume_writing()
-        if self.unread_clock is not None:
-            self.unread_clock.cancel()
+        self.stop_unread_clock()
 
     def drop_answer(self) -> None:
         """Close at once: the client does not take its answer."""
@@ -172,6 +172,12 @@ class Connection(H11Protocol):
         if self.clock is not None:
             self.clock.cancel()
             self.clock = None
+
+    def stop_unread_clock(self) -> None:
+        """Stop the clock of an answer if it runs."""
+        if self.unread_clock is not None:
+            self.unread_clock.cancel()
+            self.unread_clock = None
 
     def leave(self) -> None:
         """Give the place back, once."""
