@@ -19,6 +19,7 @@ from textcapsules.serve.answers import Service
 from textcapsules.serve.app import create_app
 from textcapsules.serve.limits import Limits
 from textcapsules.serve.models import ServedModel
+from textcapsules.serve.run import server_config
 from toy import trained_model
 
 
@@ -46,10 +47,7 @@ def toy_service(limits: Limits | None = None) -> Service:
 def running(service: Service, **options: Any) -> Iterator[httpx2.Client]:
     """Serve on a free port of this machine; yield a client."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        create_app(service, **options), log_config=None, access_log=False, ws="none"
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(create_app(service, **options), service))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

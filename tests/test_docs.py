@@ -220,10 +220,9 @@ class Reader:
         self.printed = done.stdout
 
     def serve_beside(
-        self, app: Any, listener: Any, limits: Any, on_ready: Callable[[], None]
+        self, config: uvicorn.Config, listener: Any, on_ready: Callable[[], None]
     ) -> None:
         """Stand in for `serve.run.run_server`, which would wait for a signal."""
-        config = uvicorn.Config(app, log_config=None, access_log=False, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener.dup()],))
         thread.start()

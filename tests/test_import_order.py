@@ -58,7 +58,8 @@ ORDER = """
     model_card hub
     export export.graph export.capsules export.network export.onnx
     serve serve.limits serve.models serve.batching serve.metrics serve.replies
-    serve.schema serve.answers serve.colours serve.guard serve.app serve.run
+    serve.schema serve.answers serve.colours serve.guard serve.connections serve.app
+    serve.run
     reproduce reproduce.published reproduce.systems reproduce.tuning reproduce.cell
     reproduce.plan reproduce.record reproduce.search reproduce.runs reproduce.workers
     reproduce.statistics reproduce.board reproduce.markup reproduce.compare

@@ -7,10 +7,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import fields
 
 import httpx2
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from textcapsules.classifier import TextClassifier
 from textcapsules.cli.serve import announce
 from textcapsules.errors import ConfigError
 from textcapsules.serve.limits import Limits
@@ -207,6 +211,23 @@ def test_a_newer_model_is_one_line(tmp_path):
     assert message.endswith("must be of format 1; got 99. Update textcapsules.")
 
 
+def test_a_model_that_cannot_score_is_one_line(tmp_path, monkeypatch):
+    def broken(classifier, texts):
+        return np.full((len(texts), 3), np.nan, np.float32)
+
+    monkeypatch.setattr(TextClassifier, "scores", broken)
+    message = refusal("serve", trained_model(), "--port", 0)
+    assert message.startswith(f"{trained_model()} must hold a model with finite scores")
+
+
+def test_a_model_with_spoilt_weights_is_one_line(tmp_path):
+    folder = model_copy(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    spoilt = {name: np.full_like(part, np.nan) for name, part in weights.items()}
+    save_file(spoilt, folder / "model.safetensors")
+    assert str(folder) in refusal("serve", folder, "--port", 0)
+
+
 def test_two_models_of_one_name_are_one_line(tmp_path):
     message = refusal("serve", trained_model(), model_copy(tmp_path), "--port", 0)
     assert message.startswith("models must have different names; got 'model' twice.")
@@ -239,9 +260,9 @@ def test_a_missing_extra_is_one_line(monkeypatch, missing):
         (["--cors", "example.org"], "cors must be an origin as https://example.org"),
         (["--cors", "https://a.b/c"], "got 'https://a.b/c'"),
         (["--queue", "10"], "queue must hold the 256 texts"),
-        (["--max-texts", "0"], "max_texts must be at least 1; got 0"),
-        (["--time-limit", "0"], "time_limit must be at least 0.01; got 0"),
-        (["--time-limit", "nan"], "time_limit must be at least 0.01; got nan"),
+        (["--max-texts", "0"], "max_texts must be a whole number of at least 1"),
+        (["--time-limit", "0"], "time_limit must be a finite number of at least 0.01"),
+        (["--batch-wait", "inf"], "batch_wait must be a finite number of at least 0"),
         (["--token-file", "nowhere"], "got No such file or directory for nowhere"),
         (["--device", "tpu"], "device must be"),
     ],
@@ -249,6 +270,30 @@ def test_a_missing_extra_is_one_line(monkeypatch, missing):
 )
 def test_options_that_cannot_work_are_one_line(flags, message):
     assert message in refusal("serve", trained_model(), "--port", 0, *flags)
+
+
+NUMBERS = ("nan", "inf", "-inf", "-1", "0", "1e30", "9" * 30)
+ZEROS = ("port", "batch-wait", "max-per-address")  # take a zero
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "port",
+        "threads",
+        *(
+            f.name.replace("_", "-")
+            for f in fields(Limits)
+            if f.name != "max_explained"
+        ),
+    ],
+)
+def test_numbers_that_cannot_work_are_one_line(flag, value):
+    if value == "0" and flag in ZEROS:
+        return
+    message = refusal("serve", trained_model(), f"--{flag}={value}")
+    assert flag in message.replace("_", "-")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +357,7 @@ def test_models_are_named_by_folder_or_by_hand(tmp_path):
 
 def test_limits_name_every_fault_at_once():
     with pytest.raises(
-        ConfigError, match=r"max_texts must .* batch must be at least 1"
+        ConfigError, match=r"max_texts must .* batch must be a whole number"
     ):
         Limits(max_texts=-1, batch=0)
 

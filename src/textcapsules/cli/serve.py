@@ -44,13 +44,31 @@ def serve(
         float, typer.Option(help="Seconds that fewer wait for more.")
     ] = 0.0,
     time_limit: Annotated[
-        float, typer.Option(help="Seconds a request may take.")
+        float,
+        typer.Option(
+            help="Seconds for a body to arrive, for its answer, and to take it."
+        ),
     ] = 30.0,
+    header_limit: Annotated[
+        float, typer.Option(help="Seconds for a request's headers to arrive.")
+    ] = 10.0,
+    idle_limit: Annotated[
+        float, typer.Option(help="Seconds a connection stays open between requests.")
+    ] = 15.0,
+    max_connections: Annotated[
+        int, typer.Option(help="Connections open at a time.")
+    ] = 1024,
+    max_per_address: Annotated[
+        int,
+        typer.Option(
+            help="Connections per client address; 0: no limit, as behind a proxy."
+        ),
+    ] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Of the model on a CPU; by default all cores but one."
+            min=1, max=1024, help="Of the model on a CPU; by default all cores but one."
         ),
     ] = None,
     access_log: Annotated[
@@ -87,6 +105,10 @@ def serve(
             batch=batch,
             batch_wait=batch_wait,
             time_limit=time_limit,
+            header_limit=header_limit,
+            idle_limit=idle_limit,
+            max_connections=max_connections,
+            max_per_address=max_per_address,
         ),
         device=device,
         threads=threads,

@@ -80,6 +80,9 @@ class Service:
         check_texts(texts, self.limits, explain=request.explain)
         kind = Kind(name, request.phrases if request.explain else None)
         scored = await self.queue(kind, texts)
+        if not all(np.isfinite(one.scores).all() for one in scored):
+            message = f"the scores of {name!a:.60} must be finite; got NaN or infinity"
+            raise RefusedError(503, message)
         self.metrics.texts.labels(name, str(request.explain).lower()).inc(len(texts))
         predictions = word_predictions(self.models[name], scored, request)
         return {"model": name, "predictions": predictions}

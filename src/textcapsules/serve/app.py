@@ -1,6 +1,6 @@
 """The service as an ASGI application: routes, guards and the page."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -11,12 +11,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from textcapsules import __version__
 from textcapsules.serve.answers import Service
 from textcapsules.serve.colours import colour_sheet
-from textcapsules.serve.guard import BodyGuard, OuterGuard, TokenGuard
+from textcapsules.serve.guard import BodyGuard, HostGuard, OuterGuard, TokenGuard
 from textcapsules.serve.replies import add_error_replies, error_reply
 from textcapsules.serve.schema import (
     ErrorReply,
@@ -36,7 +35,7 @@ KINDS = {  # not left to the machine's own list, which may lack them
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorReply, "description": description}
     for status, description in {
@@ -48,6 +47,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         422: "The request is not valid; the message says why.",
         429: "The queue is full; Retry-After says when to come back.",
         500: "A fault of the service.",
+        503: "There are too many connections, or the model is not in order.",
         504: "The answer took too long.",
     }.items()
 }
@@ -58,7 +58,7 @@ def create_app(
     *,
     token: str | None = None,
     origins: Sequence[str] = (),
-    hosts: Sequence[str] = LOOPBACK,
+    hosts: Iterable[str] = LOOPBACK,
 ) -> FastAPI:
     """Return the application.
 
@@ -66,8 +66,7 @@ def create_app(
         service: the models; it runs while the application does.
         token: what clients must bring to all but the page and the health checks.
         origins: web pages of other origins that may call the service.
-        hosts: names the service answers to, `*` for any. On a loopback address a
-            foreign name means that a web page has had its own name point here.
+        hosts: names the service answers to, `*` for any.
     """
 
     @asynccontextmanager
@@ -102,7 +101,7 @@ def create_app(
             allow_headers=["Authorization", "Content-Type"],
             expose_headers=["Retry-After"],
         )
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    app.add_middleware(HostGuard, hosts=hosts)
     app.add_middleware(OuterGuard, metrics=service.metrics, paths=known_paths(app))
     return app
 

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable
 
@@ -18,7 +19,7 @@ from textcapsules.serve.batching import log_fault
 from textcapsules.serve.metrics import Metrics
 from textcapsules.serve.replies import error_reply
 
-__all__ = ["BodyGuard", "OuterGuard", "TokenGuard", "access_logger"]
+__all__ = ["HEADERS", "BodyGuard", "HostGuard", "OuterGuard", "TokenGuard"]
 
 access_logger = logging.getLogger("textcapsules.serve.access")
 
@@ -42,6 +43,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+PORT = re.compile(r":\d*$")
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 # How many times its limit a body may have and still be read to its end, unused: a
@@ -89,6 +91,30 @@ class OuterGuard:
         access_logger.info("%s %s %d %.1f ms", method, path, status, 1000 * seconds)
 
 
+class HostGuard:
+    """Answer only to some names, `*` for any.
+
+    On a loopback address a foreign name means that a web page has had its own name
+    point here.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self.app, self.hosts = app, frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one request."""
+        if scope["type"] == "http" and "*" not in self.hosts:
+            name = PORT.sub("", Headers(scope=scope).get("host", "")).lower()
+            if name not in self.hosts:
+                names = ", ".join(sorted(self.hosts))
+                reply = error_reply(
+                    400, f"host must be one of {names}; got another. Use its address"
+                )
+                await reply(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
 class TokenGuard:
     """Ask for a token wherever `is_guarded` says so."""
 
@@ -129,6 +155,13 @@ class BodyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one request."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else {}
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # Two lengths: a proxy may go by the other, and find another request in it.
+            message = "body must have one length; got content-length and chunks"
+            reply = error_reply(400, message, {"Connection": "close"})
+            await reply(scope, receive, send)
+            return
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, send)
             return

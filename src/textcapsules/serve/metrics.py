@@ -56,6 +56,15 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self.connections = Gauge(
+            "textcapsules_connections", "Connections open.", registry=self.registry
+        )
+        self.cut = Counter(
+            "textcapsules_connections_cut",
+            "Connections closed because the client was slow or others needed room.",
+            ["why"],
+            registry=self.registry,
+        )
         queue = Gauge(
             "textcapsules_queue_texts", "Texts waiting.", registry=self.registry
         )

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError
+from textcapsules.errors import ConfigError, ModelFolderError
 
 __all__ = ["ServedModel", "load_models", "name_models"]
 
@@ -41,11 +43,16 @@ def name_models(places: Sequence[str]) -> dict[str, Path]:
 
 
 def load_models(folders: dict[str, Path], device: str = "auto") -> list[ServedModel]:
-    """Load every model and let it read a first text."""
+    """Load every model and let it read a first text; refuse one that cannot score."""
     models = [
         ServedModel(name, TextClassifier.load(folder, device))
         for name, folder in folders.items()
     ]
     for model in models:
-        model.classifier.scores([*WARM_UP, *model.classifier.labels.names])
+        texts = [*WARM_UP, *model.classifier.labels.names]
+        if not np.isfinite(model.classifier.scores(texts)).all():
+            raise ModelFolderError(
+                f"{folders[model.name]} must hold a model with finite scores; got NaN "
+                "or infinity for a first text. Restore the folder or train again."
+            )
     return models

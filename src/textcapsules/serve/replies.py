@@ -23,7 +23,9 @@ REASONS = {
     413: "request_too_large",
     422: "invalid_request",
     429: "queue_full",
+    431: "headers_too_large",
     500: "internal_error",
+    503: "unavailable",
     504: "time_limit",
 }
 

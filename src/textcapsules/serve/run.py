@@ -8,19 +8,33 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from textcapsules.errors import ConfigError, TextCapsulesError
 from textcapsules.serve.limits import Limits
 from textcapsules.serve.models import load_models, name_models
 
-__all__ = ["check_start", "read_token", "serve"]
+if TYPE_CHECKING:
+    import uvicorn
+
+    from textcapsules.serve.answers import Service
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
+__all__ = ["check_start", "read_token", "serve", "server_config"]
 
 TOKEN = re.compile(r"[\x21-\x7e]{16,}")
 ORIGIN = re.compile(r"\*|https?://[^\s/?#]+")
+BACKLOG = 256  # connections that wait to be accepted
+HEADER_BYTES = 16 * 1024
 
 
 def serve(
@@ -53,6 +67,7 @@ def serve(
     token = None if token_file is None else read_token(token_file)
     limits, local = limits or Limits(), is_loopback(host)
     check_reach(host, origins, local=local, token=token)
+    raise_open_files(limits.max_connections)
     folders = name_models(places)
     with listening_socket(host, port) as listener:
         models = load_models(folders, device)
@@ -60,10 +75,10 @@ def serve(
         from textcapsules.serve.app import LOOPBACK, create_app
 
         service = Service(models, limits, threads or max(1, (os.cpu_count() or 1) - 1))
-        hosts = LOOPBACK if local else ("*",)
+        hosts = {*LOOPBACK, listener.getsockname()[0]} if local else ("*",)
         app = create_app(service, token=token, origins=origins, hosts=hosts)
-        url = url_of(listener)
-        run_server(app, listener, limits, lambda: on_ready(url, list(folders)))
+        url, config = url_of(listener), server_config(app, service)
+        run_server(config, listener, lambda: on_ready(url, list(folders)))
 
 
 def check_start(host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -163,8 +178,51 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
+def raise_open_files(connections: int) -> None:
+    """Let the process have so many connections, or say that it cannot.
+
+    Some more are accepted before the first of them can be closed.
+    """
+    if resource is None:
+        return
+    needed = connections + 2 * BACKLOG + 64
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < needed:
+        if hard != unlimited and hard < needed:
+            raise ConfigError(
+                f"max_connections must be at most {hard - needed + connections}, as "
+                f"this machine lets a process open {hard} files; got {connections}. "
+                "Lower --max-connections or raise `ulimit -n`."
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def server_config(app: Any, service: "Service") -> "uvicorn.Config":
+    """Return how uvicorn is to serve the application."""
+    import uvicorn
+
+    from textcapsules.serve.connections import Connection, Connections
+
+    limits = service.limits
+    connections = Connections(limits, service.metrics)
+    return uvicorn.Config(
+        app,
+        http=cast("Any", partial(Connection, connections=connections)),
+        ws="none",
+        log_config=None,
+        log_level="error",  # a bad request is answered; it must not fill the log
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=ceil(limits.idle_limit) + 1,  # our own clock is before it
+        timeout_graceful_shutdown=int(limits.time_limit) + 5,
+    )
+
+
 def run_server(
-    app: Any, listener: socket.socket, limits: Limits, on_ready: Callable[[], None]
+    config: "uvicorn.Config", listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
     """Answer requests until a signal comes; a second Ctrl-C waits for nobody."""
     import uvicorn
@@ -179,14 +237,4 @@ def run_server(
             self.force_exit = self.should_exit and sig == signal.SIGINT
             self.should_exit = True
 
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        limit_concurrency=1024,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=int(limits.time_limit) + 5,
-    )
     asyncio.run(Server(config).serve(sockets=[listener]))
