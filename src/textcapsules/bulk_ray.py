@@ -23,6 +23,7 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.data.table import stream_table
 from textcapsules.errors import TextCapsulesError
 from textcapsules.packed import pack, unpack
+from textcapsules.text.encode import Cuts
 
 __all__ = ["predict_table_ray"]
 
@@ -164,7 +165,9 @@ def results(dataset: Any) -> Iterator[tuple[pa.RecordBatch, Summary]]:
     for row in dataset.iter_rows():
         if row[FAULT] is not None:
             raise pickle.loads(row[FAULT])
-        yield from_bytes(row[BATCH]), Summary(*(row[name] for name in Summary._fields))
+        counts = {name: row[name] for name in Summary._fields}
+        cuts = Cuts(*map(int, counts.pop("cut")))
+        yield from_bytes(row[BATCH]), Summary(**counts, cut=cuts)
 
 
 def to_bytes(batch: pa.RecordBatch) -> bytes:

@@ -21,6 +21,7 @@ __all__ = [
     "print_table",
     "say",
     "training_bar",
+    "warn",
     "work_bar",
 ]
 
@@ -32,6 +33,11 @@ out = Console(highlight=False, emoji=False, soft_wrap=True)
 def say(message: str) -> None:
     """Print a line for people, on stdout."""
     out.print(message, markup=False)
+
+
+def warn(message: str) -> None:
+    """Print one line on stderr that a person should read."""
+    err.print(f"textcapsules: warning: {message}", markup=False, soft_wrap=True)
 
 
 def print_json(value: dict[str, Any]) -> None:
