@@ -11,6 +11,7 @@ from pathlib import Path
 
 from textcapsules.cli.app import app
 from textcapsules.errors import TextCapsulesError
+from textcapsules.files import REMEDIES, remedy
 
 __all__ = ["app", "main"]
 
@@ -29,6 +30,11 @@ def main() -> None:
     except TextCapsulesError as error:
         fail(str(error))
     except OSError as error:
+        if error.filename is not None and error.errno in REMEDIES:
+            fail(
+                f"{error.filename} must be usable as a path; got {error.strerror}. "
+                f"{remedy(error)}."
+            )
         # Files are written by functions that say which; what is left is the output.
         if error.errno != errno.ENOSPC:
             raise
