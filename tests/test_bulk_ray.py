@@ -106,7 +106,8 @@ def test_killed_worker_loses_no_row(cluster: Any, tmp_path: Path) -> None:
         workers=1,
     )
     assert killed and later - killed, "a worker was killed, and another came"
-    assert summary == expected == (9 * BATCH_ROWS + 3, 2, 2)
+    assert summary == expected
+    assert summary[:3] == (9 * BATCH_ROWS + 3, 2, 2)
     found = parquet.read_table(tmp_path / "ray.parquet")
     assert found.equals(parquet.read_table(tmp_path / "plain.parquet"))
     assert found["number"].to_pylist() == list(range(len(found)))

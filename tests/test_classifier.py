@@ -1,10 +1,14 @@
 import json
+import math
 import shutil
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,7 +21,11 @@ from textcapsules.classifier import (
     pick_device,
 )
 from textcapsules.config import preset
-from textcapsules.errors import ConfigError, ModelFolderError, WriteError
+from textcapsules.data.example import Example
+from textcapsules.errors import ConfigError, InputError, ModelFolderError, WriteError
+from textcapsules.estimator import CapsuleClassifier
+from textcapsules.evaluate import evaluate
+from textcapsules.explain.texts import explain
 from textcapsules.training.run import train
 from toy import TOPICS, model_copy, spawn, tiny_config, toy_file, trained_model
 
@@ -341,3 +349,84 @@ def test_unknown_device_is_refused(name):
 def test_gpu_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match=r"one this machine has; got 'cuda:99'"):
         pick_device("cuda:99")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("my cat", r"texts must be a list .*; got a single string\. Put it in a list"),
+        (b"my cat", "texts must be a list .*; got bytes"),
+        (None, "texts must be a list .*; got NoneType"),
+        (7, "texts must be a list .*; got int"),
+        (["my cat", None], "texts must be strings; got None at place 1"),
+        (["my cat", b"dog"], "texts must be strings; got b'dog' at place 1"),
+        ([3, "my cat"], "texts must be strings; got 3 at place 0"),
+        ([math.nan], "texts must be strings; got nan at place 0"),
+        ([["my cat"], ["a dog"]], r"texts must be strings; got \['my cat'\] at"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("verb", ["predict", "scores", "encode", "explain"])
+def test_what_is_no_list_of_texts_is_refused(texts, message, verb):
+    classifier = TextClassifier.load(trained_model())
+    if verb == "explain" and isinstance(texts, str):
+        assert explain(classifier, texts).text == texts  # one text, one explanation
+        return
+    call = partial(explain, classifier) if verb == "explain" else None
+    with pytest.raises(InputError, match=message) as caught:
+        (call or getattr(classifier, verb))(texts)
+    assert isinstance(caught.value, ValueError)  # as scikit-learn has it
+
+
+def test_columns_of_texts_are_read_as_lists_are():
+    classifier: Any = TextClassifier.load(trained_model())
+    texts = ["my cat", "a dog bark"]
+    expected = classifier.scores(texts)
+    for column in (tuple(texts), np.array(texts), pd.Series(texts), pa.array(texts)):
+        assert np.array_equal(classifier.scores(column), expected)
+    assert classifier.predict([]) == []
+
+
+@pytest.mark.parametrize("threshold", [math.nan, -1, 1.5, math.inf, True, "0.5"])
+def test_threshold_that_is_none_is_refused_everywhere(threshold):
+    classifier = TextClassifier.load(trained_model())
+    message = "threshold must be from 0 to 1; got"
+    scores = classifier.scores(["my cat"])
+    examples = [Example("my cat", ("cats",))]
+    for call in (
+        partial(classifier.predict, ["my cat"]),
+        partial(classifier.decide, scores),
+        partial(evaluate, classifier, examples),
+        partial(CapsuleClassifier.of(classifier).predict, ["my cat"]),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            call(threshold=threshold)
+
+
+def test_threshold_for_the_highest_label_alone_is_refused():
+    classifier = TextClassifier.load(trained_model())
+    with pytest.raises(ConfigError, match="threshold must go with all labels past it"):
+        classifier.predict(["my cat"], multi_label=False, threshold=0.5)
+
+
+@pytest.mark.parametrize("scores", [[0.1, 0.2, 0.3], [[0.1, 0.2]], np.zeros((2, 4))])
+def test_scores_of_another_shape_are_refused(scores):
+    classifier: Any = TextClassifier.load(trained_model())
+    with pytest.raises(InputError, match=r"scores must be of shape \(N, 3\)"):
+        classifier.decide(scores)
+    assert classifier.decide([[0.1, 0.2, 0.9]]).tolist() == [[False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ("my cat", "got a single string"),
+        (["my cat"], "must be of Example"),
+        ([Example("my cat", "cats")], "labels a tuple of names"),  # type: ignore[arg-type]
+        ([Example(None, ("cats",))], "texts must be strings; got None"),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+def test_evaluate_refuses_what_is_no_example(examples, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(TextClassifier.load(trained_model()), examples)

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+import typing
 from dataclasses import MISSING, FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ from textcapsules.config import (
     read_config,
 )
 from textcapsules.errors import ConfigError, TextCapsulesError
+
+
+def parts_of(hint: Any) -> list[Any]:
+    """Return the kinds that a field's type allows, of a list's items too."""
+    return [
+        hint,
+        *(part for inner in typing.get_args(hint) for part in parts_of(inner)),
+    ]
+
 
 # NOTES.md, "Where the text and the released code differ", line by line.
 TABLE: list[tuple[str, str, Any, Any]] = [  # section, option, `paper`, `released`
@@ -124,11 +134,20 @@ BAD: list[tuple[type, str, Any, str]] = [  # each kind of field, each way to be 
     (DataConfig, "source", 3, "a text"),
     (DataConfig, "source", None, "a text"),
     (DataConfig, "separator", 3, "a text"),
-    (TrainConfig, "learning_rate", math.nan, "a finite number of at least 0.0"),
-    (TrainConfig, "learning_rate", math.inf, "a finite number of at least 0.0"),
-    (TrainConfig, "learning_rate", 10**400, "a finite number of at least 0.0"),
-    (TrainConfig, "learning_rate", True, "a finite number of at least 0.0"),
-    (TrainConfig, "learning_rate", "fast", "a finite number of at least 0.0"),
+    (TrainConfig, "learning_rate", math.nan, "a finite number above 0.0"),
+    (TrainConfig, "learning_rate", math.inf, "a finite number above 0.0"),
+    (TrainConfig, "learning_rate", 10**400, "a finite number above 0.0"),
+    (TrainConfig, "learning_rate", True, "a finite number above 0.0"),
+    (TrainConfig, "learning_rate", "fast", "a finite number above 0.0"),
+    (TrainConfig, "learning_rate", 0, "a finite number above 0.0"),
+    (
+        TrainConfig,
+        "seed",
+        10**30,
+        "a whole number of at least 0 and at most 4294967295",
+    ),
+    (TrainConfig, "epochs", 10**12, "a whole number of at least 1 and at most 1000000"),
+    (TrainConfig, "patience", 2**31, "a whole number of at least 0 and at most 2147"),
     (LossConfig, "m_plus", -1, "a finite number of at least 0.0"),
     (TextConfig, "max_tokens", 0, "a whole number of at least 1"),
 ]
@@ -161,6 +180,65 @@ def test_every_option_has_a_default_and_a_help_text(section: type) -> None:
     for spec in fields(section):
         assert spec.default is not MISSING, spec.name
         assert len(spec.metadata["help"]) > 3, spec.name
+
+
+NUMBERS = [
+    (section, spec.name)
+    for section, kind in SECTIONS.items()
+    for spec in fields(kind)
+    if {int, float} & set(parts_of(typing.get_type_hints(kind)[spec.name]))
+]
+EXTREMES = [0, -1, 2**31, 2**32, 10**12, 10**30, 10**5000]
+EXTREMES += [math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, 0.5]
+
+
+@pytest.mark.parametrize(("section", "name"), NUMBERS, ids=str)
+def test_extreme_number_is_taken_as_it_is_or_refused_in_one_line(
+    section: str, name: str
+) -> None:
+    """What is taken survives a file, and fits the libraries that read it."""
+    is_list = isinstance(getattr(getattr(RunConfig(), section), name), tuple)
+    taken = 0
+    for value in EXTREMES:
+        given = (value,) if is_list else value
+        try:
+            run = RunConfig().replace(**{section: {name: given}})
+        except ConfigError as error:
+            assert str(error).startswith(f"{name} must be ")
+            assert "\n" not in str(error)
+            continue
+        taken += 1
+        kept = getattr(getattr(run, section), name)
+        assert kept == (float(value) if isinstance(kept, float) else given)
+        assert from_dict(json.loads(json.dumps(run.to_dict()))) == run
+        if isinstance(value, int):
+            assert 0 <= value < 2**32 or isinstance(kept, float)
+        assert math.isfinite(value)
+    assert taken < len(EXTREMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("deep.json", "[" * 100_000),
+        ("deep.json", '{"model": {"filters": ' + "[" * 100_000 + "]" * 100_000 + "}}"),
+        ("deep.json", '{"a": ' * 100_000 + "1" + "}" * 100_000),
+        ("deep.toml", "a = " + "[" * 100_000 + "]" * 100_000),
+        ("deep.toml", "[" + ".".join("a" * 5_000) + "]"),
+        ("deep.toml", "a = " + "{a = " * 100_000 + "1" + "}" * 100_000),
+        ("long.json", '{"train": {"seed": ' + "9" * 5000 + "}}"),
+        ("long.toml", "[train]\nseed = " + "9" * 5000),
+    ],
+    ids=["lists", "option", "objects", "toml-lists", "dots", "tables", "json", "toml"],
+)
+def test_file_too_deep_or_too_long_is_one_line(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        read_config(tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 def test_all_faults_are_told_at_once() -> None:

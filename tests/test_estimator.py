@@ -132,7 +132,7 @@ def test_thresholds_may_be_changed() -> None:
     assert set(own.predict(NEW, multi_label=True)) == {("dogs",)}
     own.thresholds_ = {"dogs": 2.0, "birds": 0.0}
     np.testing.assert_array_equal(own.thresholds_, [0.0, 2.0, 2.0])
-    assert set(own.predict(NEW, multi_label=True, threshold=2.0)) == {()}
+    assert set(own.predict(NEW, multi_label=True, threshold=1.0)) == {()}
     assert fitted().thresholds_.tolist() == calibrated.tolist()
     with pytest.raises(ValueError, match="read-only"):
         fitted().thresholds_[0] = 0.5
@@ -220,7 +220,7 @@ def test_labels_may_come_in_any_column(kind: str) -> None:
     ("texts", "said"),
     [
         ("my cat", "got a single string. Put it in a list"),
-        (None, "texts must be a list or column, one entry a text; got NoneType"),
+        (None, "texts must be a list or column, one entry per text; got NoneType"),
         (7, "got int"),
         ({"a": 1}, "got dict"),
         ({"a", "b"}, "got set"),

@@ -128,6 +128,29 @@ def test_new_bytes_reach_the_disk_before_the_name_does(
     assert order == ["sync", "rename"]
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "No space left on device. Free some space or name another"),
+        (errno.EROFS, "Read-only file system. Name a place on a disk that is not"),
+        (errno.EACCES, "Permission denied. Get the permission to write there"),
+        (errno.ENAMETOOLONG, "File name too long. Give it a shorter name"),
+        (errno.ENOTDIR, "Not a directory. Name a place that is not below a file"),
+        (errno.EIO, "Input/output error. Name another place"),
+    ],
+)
+def test_advice_fits_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(WriteError) as caught:
+        write_text(tmp_path / "a.txt", "new")
+    assert f"a.txt must be writable; got {advice}" in str(caught.value)
+
+
 def test_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(WriteError, match=r"a\.txt must be writable; got File exists"):

@@ -16,7 +16,7 @@ ROOT = Path(textcapsules.__file__).parent
 # if it only holds a docstring. A new module fails until it has its place here.
 ORDER = """
     textcapsules
-    errors notices files config.checked config.sections config.run config
+    errors notices files inputs config.checked config.sections config.run config
     data
     data.example data.contents data.catalogue data.canonical data.split data.read
     data.convert.tables data.convert.trees data.convert.reuters data.convert
@@ -40,9 +40,9 @@ ORDER = """
     model.rivals.build
     model.builder model.score
     losses_gpu losses metrics calibrate classifier
-    training training.resolve training.prepare training.selection training.checkpoint
-    training.start training.steps training.loop training.fit training.folder
-    training.wake training.run
+    training training.resolve training.data_warnings training.memory training.prepare
+    training.selection training.checkpoint training.start training.steps training.loop
+    training.fit training.lock training.folder training.wake training.run
     evaluate bulk
     explain explain.deferred explain.types explain.routes explain.networks
     explain.contributions

@@ -12,6 +12,8 @@ from textcapsules.data.table import open_writer, stream_table
 from textcapsules.data.table_forms import form_of, settle_format
 from textcapsules.data.table_text import TextFormat
 from textcapsules.errors import DataError
+from textcapsules.model.score import score_documents
+from textcapsules.text.encode import Cuts
 
 __all__ = [
     "Decision",
@@ -42,13 +44,15 @@ class Summary(NamedTuple):
     texts: int
     without_label: int
     unreadable: int  # empty, or not one known word
+    cut: Cuts = Cuts()  # longer than the model reads
 
 
 def label_batch(
     classifier: TextClassifier, texts: list[str], decision: Decision
 ) -> tuple[dict[str, pa.Array], Summary]:
     """Return the new columns for some texts."""
-    scores = classifier.scores(texts)
+    documents, cuts = classifier.read(texts)
+    scores = score_documents(classifier.network, documents)
     chosen = classifier.decide(
         scores, multi_label=decision.multi_label, threshold=decision.threshold
     )
@@ -61,7 +65,7 @@ def label_batch(
             columns[f"score_{name}"] = pa.array(scores[:, place], pa.float32())
     empty = sum(not names for names in labels)
     unreadable = int((~(scores > 0).any(1)).sum())
-    return columns, Summary(len(texts), empty, unreadable)
+    return columns, Summary(len(texts), empty, unreadable, cuts)
 
 
 def predict_table(
@@ -212,7 +216,12 @@ def flatten(batch: pa.RecordBatch, separator: str) -> pa.RecordBatch:
 
 def add(one: Summary, other: Summary) -> Summary:
     """Add up two summaries."""
-    return Summary(*(a + b for a, b in zip(one, other, strict=True)))
+    return Summary(
+        one.texts + other.texts,
+        one.without_label + other.without_label,
+        one.unreadable + other.unreadable,
+        one.cut.plus(other.cut),
+    )
 
 
 def notify(on_rows: Callable[[int], None] | None, n_rows: int) -> None:

@@ -31,6 +31,7 @@ from textcapsules.data.table_forms import settle_format
 from textcapsules.data.table_text import FOUND_OUT, TextFormat
 from textcapsules.errors import TextCapsulesError
 from textcapsules.packed import pack, unpack
+from textcapsules.text.encode import Cuts
 
 __all__ = ["predict_table_ray"]
 
@@ -194,7 +195,9 @@ def results(dataset: Any) -> Iterator[tuple[pa.RecordBatch, Summary]]:
     for row in dataset.iter_rows():
         if row[FAULT] is not None:
             raise pickle.loads(row[FAULT])
-        yield from_bytes(row[BATCH]), Summary(*(row[name] for name in Summary._fields))
+        counts = {name: row[name] for name in Summary._fields}
+        cuts = Cuts(*map(int, counts.pop("cut")))
+        yield from_bytes(row[BATCH]), Summary(**counts, cut=cuts)
 
 
 def to_bytes(batch: pa.RecordBatch) -> bytes:

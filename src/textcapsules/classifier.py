@@ -20,13 +20,14 @@ from safetensors.torch import load_file
 
 from textcapsules import __version__
 from textcapsules.config import RunConfig, restore
-from textcapsules.errors import ConfigError, ModelFolderError
+from textcapsules.errors import ConfigError, InputError, ModelFolderError
 from textcapsules.files import write_json, write_tensors
+from textcapsules.inputs import check_decision, read_texts
 from textcapsules.metrics import highest
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.score import score_documents
-from textcapsules.text.encode import Encoder
+from textcapsules.text.encode import Cuts, Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 
 __all__ = ["MODEL_FILES", "Labels", "Prediction", "TextClassifier", "pick_device"]
@@ -91,8 +92,16 @@ class TextClassifier:
         self.encoder = Encoder(config, tokenizer)
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """Return word numbers a text; none where no word of it is known."""
-        return self.encoder.encode(texts)
+        """Return the word numbers of each text; none where no word of it is known.
+
+        Args:
+            texts: a list or column of strings; a single string is refused.
+        """
+        return self.read(texts)[0]
+
+    def read(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], Cuts]:
+        """Return what `encode` does, and how much of the texts was cut."""
+        return self.encoder.encode_counted(read_texts(texts))
 
     def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return every class's score for every text, (N, J).
@@ -111,11 +120,19 @@ class TextClassifier:
         """Return which classes (N, J) the scores stand for.
 
         Args:
-            scores: (N, J).
+            scores: (N, J), as `scores` gives them.
             multi_label: all classes past their thresholds, rather than the highest
                 alone; by default what the model was trained for.
-            threshold: one for all classes, in place of the calibrated ones.
+            threshold: one for all classes, from 0 to 1, in place of the calibrated
+                ones.
         """
+        check_decision(multi_label, threshold)
+        if np.ndim(scores) != 2 or np.shape(scores)[1] != len(self.labels.names):
+            raise InputError(
+                f"scores must be of shape (N, {len(self.labels.names)}), one column "
+                f"per label; got {np.shape(scores)}."
+            )
+        scores = np.asarray(scores)
         if multi_label is None:
             multi_label = self.labels.task == "multi-label" or threshold is not None
         if multi_label:
@@ -132,6 +149,7 @@ class TextClassifier:
         threshold: float | None = None,
     ) -> list[Prediction]:
         """Return the labels of each text (see `decide`), strongest first."""
+        check_decision(multi_label, threshold)
         scores = self.scores(texts)
         decided = self.decide(scores, multi_label=multi_label, threshold=threshold)
         return [
@@ -157,8 +175,7 @@ class TextClassifier:
 
     def save_setup(self, folder: Path) -> None:
         """Write all that is known before training: options, vocabulary and labels."""
-        marks = {"format": FORMAT, "textcapsules": __version__}
-        write_json(folder / "config.json", {**marks, **self.config.to_dict()})
+        write_config(folder, self.config)
         self.tokenizer.save(folder / "tokenizer.json")
         pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
         labels = [{"name": name, "threshold": least} for name, least in pairs]
@@ -194,8 +211,19 @@ def weights_file(config: RunConfig) -> str:
     return FASTTEXT_FILE if is_fasttext else "model.safetensors"
 
 
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Write a run's options."""
+    marks = {"format": FORMAT, "textcapsules": __version__}
+    write_json(folder / "config.json", {**marks, **config.to_dict()})
+
+
 def read_run_config(folder: Path) -> RunConfig:
     """Read a run's options, and say so if the folder is none of ours."""
+    if not is_there(folder):
+        raise ModelFolderError(
+            f"{folder} must be a model folder; got no such folder. Name the folder "
+            "that `textcapsules train --out` wrote."
+        )
     if not (folder / "config.json").is_file():
         raise ModelFolderError(
             f"{folder} must be a model folder; got one without config.json. "
@@ -217,6 +245,14 @@ def read_run_config(folder: Path) -> RunConfig:
         raise ModelFolderError(
             f"{folder / 'config.json'} must hold a run's options; got: {error}"
         ) from error
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a path exists; one that no system call takes does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # as a name too long
+        return False
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -18,6 +18,10 @@ class DataError(TextCapsulesError):
     """A file or table of texts that cannot be read as asked."""
 
 
+class InputError(DataError, ValueError):
+    """Texts handed over in Python that are not a list of strings."""
+
+
 class CorpusError(DataError):
     """A benchmark corpus that is missing, damaged or not what its catalogue says."""
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
-from textcapsules.errors import DataError
+from textcapsules.errors import DataError, InputError
+from textcapsules.inputs import check_threshold, read_column
 from textcapsules.metrics import (
     confusion,
     highest,
@@ -16,6 +17,8 @@ from textcapsules.metrics import (
     per_class,
     single_label,
 )
+from textcapsules.model.score import score_documents
+from textcapsules.text.encode import Cuts
 from textcapsules.training.prepare import target_matrix
 
 __all__ = ["Evaluation", "evaluate", "evaluate_scores"]
@@ -32,10 +35,12 @@ class Evaluation(NamedTuple):
     multi_label_at_half: dict[str, float]  # with the published threshold, 0.5
     per_class: list[dict[str, Any]]
     confusion: NDArray | None  # (J, J), None where texts carry several labels
+    cut: Cuts = Cuts()  # how much of the texts was not read
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         values = self._asdict()
+        del values["cut"]  # the model's limit belongs to it
         values["confusion"] = (
             None if self.confusion is None else self.confusion.tolist()
         )
@@ -50,10 +55,11 @@ def evaluate(
     source: str = "the texts",
 ) -> Evaluation:
     """Judge a classifier on examples, with one threshold for all classes if given."""
-    if not examples:
-        raise DataError(f"{source} must hold at least one labelled text; got none.")
+    check_threshold(threshold)
+    check_examples(examples, source)
     targets = target_matrix(examples, classifier.labels.names, source)
-    scores = classifier.scores([example.text for example in examples])
+    documents, cuts = classifier.read([example.text for example in examples])
+    scores = score_documents(classifier.network, documents)
     thresholds = classifier.labels.thresholds if threshold is None else threshold
     return evaluate_scores(
         scores,
@@ -61,7 +67,19 @@ def evaluate(
         classifier.labels.names,
         thresholds,
         several=classifier.labels.task == "multi-label",
-    )
+    )._replace(cut=cuts)
+
+
+def check_examples(examples: Sequence[Example], source: str) -> None:
+    """Refuse what is no list of labelled texts."""
+    for place, example in enumerate(read_column(examples, source)):
+        if not isinstance(example, Example) or isinstance(example.labels, str):
+            raise InputError(
+                f"{source} must be of Example(text, labels), labels a tuple of names; "
+                f"got {example!r:.40} at place {place}."
+            )
+    if not len(examples):
+        raise DataError(f"{source} must hold at least one labelled text; got none.")
 
 
 def evaluate_scores(

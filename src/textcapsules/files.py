@@ -4,6 +4,7 @@ A file is written under a temporary name in its own folder, flushed to the disk 
 renamed over the target: after ``kill -9`` or on a full disk, the old content is intact.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -15,14 +16,44 @@ from typing import Any
 from textcapsules.errors import WriteError
 
 __all__ = [
+    "REMEDIES",
     "atomic_path",
     "file_sha256",
+    "remedy",
     "remove_leftovers",
     "write_bytes",
+    "write_error",
     "write_json",
     "write_tensors",
     "write_text",
 ]
+
+
+# What to do about an operating system's refusal to write.
+REMEDIES = {
+    errno.ENOSPC: "Free some space or name another place",
+    errno.EDQUOT: "Free some space or name another place",
+    errno.EROFS: "Name a place on a disk that is not read-only",
+    errno.EACCES: "Get the permission to write there, or name another place",
+    errno.EPERM: "Get the permission to write there, or name another place",
+    errno.ENAMETOOLONG: "Give it a shorter name",
+    errno.ENOTDIR: "Name a place that is not below a file",
+    errno.EEXIST: "Name a place that is not below a file",
+    errno.EISDIR: "Name a file, not a folder",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do about an error of the operating system."""
+    return REMEDIES.get(error.errno or errno.ENOSPC, "Name another place")
+
+
+def write_error(path: Path | str, error: OSError) -> WriteError:
+    """Return the one-line error for a path that could not be written."""
+    return WriteError(
+        f"{path} must be writable; got {error.strerror or error}. {remedy(error)}; "
+        "nothing was replaced."
+    )
 
 
 @contextmanager
@@ -40,10 +71,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise WriteError(
-            f"{path} must be writable; got {error.strerror or error}. "
-            "Free some space or name another place; nothing was replaced."
-        ) from error
+        raise write_error(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

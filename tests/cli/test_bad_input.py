@@ -26,7 +26,7 @@ from toy import (
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return toy_file(tmp_path, 24)
+    return toy_file(tmp_path)
 
 
 def listing(folder: str = ".") -> list[str]:
@@ -94,6 +94,14 @@ OPTIONS = {
     "an unknown device": (["--device", "tpu"], "device must be auto, cpu, cuda"),
     "a GPU not there": (["--device", "cuda:99"], "device must be one this machine has"),
     "a missing dev file": (["--dev", "gone.csv"], "gone.csv must be a file"),
+    "a rate of zero": (["--learning-rate", "0"], "learning_rate must be a finite"),
+    "a rate not a number": (["--learning-rate", "nan"], "learning_rate must be a fini"),
+    "a seed too large": (["--seed", "1" + "0" * 30], "seed must be a whole number of"),
+    "a seed in floats": (["--seed", "1e30"], "Invalid value for '--seed'"),
+    "endless epochs": (["--epochs", "1000000000000"], "epochs must be a whole number"),
+    "an endless batch": (["--batch-size", "1000000000000"], "batch_size must be a who"),
+    "too many filters": (["--filters", "1000000000000"], "filters must be a whole nu"),
+    "no memory for them": (["--filters", "2000000000"], "bytes: --filters 2000000000"),
     "a missing test file": (["--test", "gone.csv"], "gone.csv must be a file"),
 }
 
@@ -152,6 +160,30 @@ def test_out_that_is_a_file_is_refused(source):
 def test_out_below_a_file_is_refused(source):
     message = refusal("train", "--data", source, *TINY, "--out", source / "m")
     assert "must be writable; got Not a directory" in message
+
+
+@pytest.mark.parametrize("place", ["m" * 300, "m/" + "m" * 300, "m" * 300 + "/m"])
+def test_name_too_long_is_told(source, place):
+    message = refusal("train", "--data", source, *TINY, "--out", place)
+    assert message == (
+        f"{place} must be writable; got File name too long. Give it a shorter name; "
+        "nothing was replaced."
+    )
+    for verb in (["predict", place, "text"], ["evaluate", place]):
+        assert "must be a model folder; got no such folder" in refusal(*verb)
+    assert listing() == ["toy.csv"]
+
+
+def test_other_verbs_tell_a_name_too_long(source):
+    page = f"{'p' * 300}.html"
+    model = trained_model()
+    for verb in (
+        ["explain", model, "my cat", "--out", page],
+        ["evaluate", model, "--data", source, "--out", page],
+        ["predict", model, "--file", source, "--out", f"{'p' * 300}.csv"],
+    ):
+        message = refusal(*verb)
+        assert "got File name too long. Give it a shorter name" in message
 
 
 def test_dev_label_never_seen_is_told(source):
@@ -240,8 +272,10 @@ def test_broken_utf8_in_an_argument_is_told():
 
 @pytest.mark.parametrize("verb", [("predict", "text"), ("evaluate",)])
 def test_folder_that_is_no_model_is_told(tmp_path, verb):
-    assert "must be a model folder" in refusal(verb[0], tmp_path, *verb[1:])
-    assert "must be a model folder" in refusal(verb[0], tmp_path / "no", *verb[1:])
+    message = refusal(verb[0], tmp_path, *verb[1:])
+    assert "must be a model folder; got one without config.json" in message
+    message = refusal(verb[0], tmp_path / "no", *verb[1:])
+    assert "must be a model folder; got no such folder" in message
 
 
 def test_damaged_model_is_told_with_its_file(tmp_path):

@@ -40,6 +40,12 @@ def test_json_is_one_object_with_the_predictions():
             "texts": 2,
             "without_label": 1,
             "unreadable": 1,
+            "cut": {
+                "max_tokens": 200,
+                "texts": 0,
+                "share_dropped": 0.0,
+                "longest": 3,
+            },
         }
     ]
 

@@ -11,7 +11,7 @@ from toy import TINY, refusal, run_cli, toy_file, toy_rows, write_csv
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return toy_file(tmp_path, 24)
+    return toy_file(tmp_path)
 
 
 def written(path: str) -> int:
@@ -21,16 +21,16 @@ def written(path: str) -> int:
 def test_train_tells_the_outcome_and_epochs(source):
     ran = run_cli("train", "--data", source, *TINY, "--epochs", 2, "--out", "m")
     assert ran.code == 0
-    assert ran.out.startswith("m: 22 texts, 3 labels; best of 2 epochs is ")
+    assert ran.out.startswith("m: 54 texts, 3 labels; best of 2 epochs is ")
     assert [line[:8] for line in ran.err.splitlines()] == ["epoch 1:", "epoch 2:"]
 
 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--task", "multi-label"], "m: 22 texts and 22 joined ones, 3 labels; "),
-        (["--task", "multi-label", "--joined", 0], "m: 22 texts, 3 labels; "),
-        (["--joined", 0.5], "m: 22 texts and 11 joined ones, 3 labels; "),
+        (["--task", "multi-label"], "m: 54 texts and 54 joined ones, 3 labels; "),
+        (["--task", "multi-label", "--joined", 0], "m: 54 texts, 3 labels; "),
+        (["--joined", 0.5], "m: 54 texts and 27 joined ones, 3 labels; "),
     ],
 )
 def test_train_tells_of_joined_texts(source, flags, told):
@@ -91,7 +91,8 @@ def test_finished_run_without_its_epochs_is_told(source):
 
 
 BESIDE = [
-    ["--epochs", "3"],
+    ["--epochs", "3", "--seed", "1"],
+    ["--keep-checkpoint"],
     ["--preset", "paper"],
     ["--config", "x.toml"],
     ["--out", "n"],
@@ -130,3 +131,56 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(tmp_path):
         if args[0] != "train":
             assert all(name in ran.out for name in names.values())
             assert "[bold]toy.csv" in ran.out
+
+
+def test_texts_cut_are_told_once_with_their_share(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"{text} " * 2, label) for text, label in toy_rows(60)]  # 24 tokens each
+    rows[7] = (rows[7][0] * 4, rows[7][1])  # 96
+    source = write_csv(tmp_path / "long.csv", rows)
+    flags = ["--data", source, *TINY, "--epochs", 1, "--max-tokens", 24]
+    ran = run_cli("train", *flags, "--out", "m", "--json")
+    cut = {"max_tokens": 24, "texts": 1, "longest": 96}
+    share = 72 / (59 * 24 + 96)
+    line = (
+        "textcapsules: warning: 1 of 60 texts were cut at 24 tokens: 4.8% of all "
+        "tokens were not read; the longest text has 96. Train with a higher "
+        "--max-tokens to read more."
+    )
+    values = json.loads(ran.out.splitlines()[-1])
+    assert values["cut"].pop("share_dropped") == pytest.approx(share)
+    assert values["cut"] == cut
+    assert ran.err.splitlines()[0] == line
+    for args in (
+        ["evaluate", "m", "--data", source],
+        ["predict", "m", "--file", source, "--out", "out.csv"],
+        ["predict", "m", *(text for text, _ in rows)],
+    ):
+        ran = run_cli(*args, "--json")
+        assert ran.err.splitlines() == [line], args
+        values = json.loads(ran.out.splitlines()[-1])
+        assert values["cut"].pop("share_dropped") == pytest.approx(share)
+        assert values["cut"] == cut
+
+
+def test_texts_read_whole_are_not_told(source):
+    ran = run_cli("train", "--data", source, *TINY, "--out", "m", "--json")
+    cut = json.loads(ran.out.splitlines()[-1])["cut"]
+    assert cut == {"max_tokens": 200, "texts": 0, "share_dropped": 0.0, "longest": 12}
+    assert run_cli("predict", "m", "--file", source).err == ""
+
+
+def test_epochs_are_added_on_the_command_line(source):
+    flags = ["train", "--data", source, *TINY]
+    assert run_cli(*flags, "--epochs", 3, "--out", "whole").code == 0
+    kept = ["--epochs", 1, "--out", "m", "--keep-checkpoint"]
+    assert run_cli(*flags, *kept).code == 0
+    ran = run_cli("train", "--resume", "m", "--epochs", 3, "--json")
+    assert ran.code == 0
+    assert len(json.loads(ran.out.splitlines()[-1])["epochs"]) == 3
+    one, other = (Path(run, "model.safetensors") for run in ("m", "whole"))
+    assert one.read_bytes() == other.read_bytes()
+    message = refusal("train", "--resume", "whole", "--epochs", 4)
+    assert "Train again with --epochs 4 --overwrite, and with --keep-check" in message
+    message = refusal("train", "--resume", "whole", "--epochs", 4, "--seed", 1)
+    assert "resume must stand alone or with --epochs" in message

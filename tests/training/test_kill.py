@@ -36,11 +36,11 @@ def count_down(moment):
         return changed
     Path.replace = before(Path.replace)
     tidy = run.tidy
-    def tidied(folder):
+    def tidied(folder, **options):
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         left[0] -= 1
-        return tidy(folder)
+        return tidy(folder, **options)
     run.tidy = tidied
 
 def child(args, moment=None):

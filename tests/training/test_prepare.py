@@ -30,7 +30,7 @@ def test_long_text_is_cut_and_unknown_words_alone_are_nothing():
     tokenizer = TextTokenizer.train(["a b c d e"], rule="words")
     examples = [Example("a b c d e", ("x",)), Example("zzz", ("x",))]
     encoder = Encoder(RunConfig().replace(text={"max_tokens": 3}), tokenizer)
-    documents, _ = encode_examples(encoder, examples, ("x", "y"))
+    (documents, _), _ = encode_examples(encoder, examples, ("x", "y"))
     assert [len(ids) for ids in documents] == [3, 0]
 
 

@@ -8,9 +8,7 @@ import torch
 
 from runs import figures, vectors_file, weights
 from textcapsules.classifier import MODEL_FILES, TextClassifier
-from textcapsules.errors import (
-    ModelFolderError,
-)
+from textcapsules.errors import ConfigError, ModelFolderError
 from textcapsules.training.run import resume, train
 from toy import tiny_config, toy_rows, write_csv
 
@@ -128,3 +126,89 @@ def test_interrupted_tensorboard_run_goes_on_logging(source, tmp_path):
     before = len(list((tmp_path / "cut" / "tensorboard").iterdir()))
     resume(tmp_path / "cut")
     assert len(list((tmp_path / "cut" / "tensorboard").iterdir())) == before + 2
+
+
+LONG = {
+    "joined": 0.5,
+    "rate_decay": 0.9,
+    "patience": 4,
+    "select": "joined",
+    "epochs": 5,
+}
+
+
+def same_run(one: Path, other: Path) -> None:
+    """Two folders hold the same model, options and figures."""
+    for name in ("model.safetensors", "labels.json", "config.json", "tokenizer.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert figures(TextClassifier.load(one)) == figures(TextClassifier.load(other))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["checkpoint", "no checkpoint"])
+def test_interrupted_run_with_more_epochs_ends_as_the_longer_run(
+    source, tmp_path, seconds
+):
+    changes = {**LONG, "checkpoint_seconds": seconds}
+    config = tiny_config(source, model={"dropout": 0.2}, train=changes)
+    train(config, tmp_path / "whole")
+    shorter = config.replace(train={"epochs": 3})
+    interrupted(shorter, tmp_path / "cut")
+    torch.manual_seed(7)
+    resume(tmp_path / "cut", epochs=5)
+    same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_epochs_are_added_to_a_finished_run_that_kept_its_checkpoint(source, tmp_path):
+    config = tiny_config(source, model={"dropout": 0.2}, train=LONG)
+    train(config, tmp_path / "whole")
+    shorter = config.replace(train={"epochs": 2, "checkpoint_seconds": 1e9})
+    train(shorter, tmp_path / "m", keep_checkpoint=True)
+    assert resume(tmp_path / "m").record["finished"]  # which keeps it too
+    before = weights(tmp_path / "m")
+
+    def stop(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path / "m", epochs=5, on_epoch=stop)
+    assert weights(tmp_path / "m") == before  # the model so far stays in use
+    TextClassifier.load(tmp_path / "m")
+    resume(tmp_path / "m")  # the number of epochs was kept
+    found = TextClassifier.load(tmp_path / "m")
+    assert found.config.train.epochs == 5
+    assert weights(tmp_path / "m") == weights(tmp_path / "whole")
+    assert figures(found) == figures(TextClassifier.load(tmp_path / "whole"))
+    assert found.labels == TextClassifier.load(tmp_path / "whole").labels
+    assert (tmp_path / "m" / "checkpoint.safetensors").exists()
+
+
+def test_finished_run_without_checkpoint_says_what_to_do(source, tmp_path):
+    train(tiny_config(source, train={"epochs": 1}), tmp_path / "m")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "m").iterdir()}
+    with pytest.raises(
+        ModelFolderError, match=r"has removed it\. Train again with --epochs 3 --overw"
+    ):
+        resume(tmp_path / "m", epochs=3)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "m").iterdir()} == before
+    assert resume(tmp_path / "m", epochs=1).record["finished"]  # as it is
+
+
+def test_fewer_epochs_than_were_done_are_refused(source, tmp_path):
+    interrupted(tiny_config(source), tmp_path / "cut", after=3)
+    with pytest.raises(
+        ConfigError, match="at least the 3 that the run has done; got 2"
+    ):
+        resume(tmp_path / "cut", epochs=2)
+    assert TextClassifier.load(resumed(tmp_path / "cut")).config.train.epochs == 4
+
+
+def resumed(folder: Path) -> Path:
+    resume(folder)
+    return folder
+
+
+def test_system_fitted_in_one_pass_takes_no_epochs(source, tmp_path):
+    config = tiny_config(source, model={"architecture": "tfidf-lr"})
+    train(config, tmp_path / "m")
+    with pytest.raises(ConfigError, match="epochs must be left out for tfidf-lr"):
+        resume(tmp_path / "m", epochs=9)

@@ -12,6 +12,7 @@ from pathlib import Path
 from textcapsules.cli.app import app
 from textcapsules.cli.show import print_warnings
 from textcapsules.errors import TextCapsulesError
+from textcapsules.files import REMEDIES, remedy
 from textcapsules.notices import collect_warnings
 
 __all__ = ["app", "main"]
@@ -32,6 +33,11 @@ def main() -> None:
     except TextCapsulesError as error:
         fail(str(error))
     except OSError as error:
+        if error.filename is not None and error.errno in REMEDIES:
+            fail(
+                f"{error.filename} must be usable as a path; got {error.strerror}. "
+                f"{remedy(error)}."
+            )
         # Files are written by functions that say which; what is left is the output.
         if error.errno != errno.ENOSPC:
             raise

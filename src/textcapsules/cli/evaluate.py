@@ -8,9 +8,10 @@ import typer
 from textcapsules.cli.options import config_flags
 from textcapsules.cli.show import Json, percent, print_json, print_table, say
 from textcapsules.config import DataConfig, RunConfig
-from textcapsules.errors import ConfigError, DataError, WriteError
+from textcapsules.errors import DataError, WriteError
+from textcapsules.notices import warn
 
-__all__ = ["check_threshold", "evaluate"]
+__all__ = ["evaluate"]
 
 COLUMNS = {
     "exact match": "exact_match",
@@ -51,6 +52,7 @@ def evaluate(
     from textcapsules.data.load import load_split
     from textcapsules.evaluate import evaluate as judge
     from textcapsules.files import write_json
+    from textcapsules.inputs import check_threshold
     from textcapsules.metrics import plot_confusion
 
     check_threshold(threshold)
@@ -65,6 +67,7 @@ def evaluate(
         "data": data.source,
         "split": split,
         **result.to_dict(),
+        "cut": result.cut.to_dict(classifier.config.text.max_tokens),
     }
     if out is not None:
         write_json(out / "evaluation.json", values)
@@ -73,6 +76,8 @@ def evaluate(
             plot_confusion(result.confusion, names, out / "confusion.png")
     # After the files are written: whoever reads may close the pipe early.
     print_evaluation(f"{data.source}, {split}, {result.texts:,} texts", result)
+    if line := result.cut.line(classifier.config):
+        warn(line)
     if json:
         print_json(values)
 
@@ -94,12 +99,6 @@ def evaluated_data(config: RunConfig, given: dict[str, Any], split: str) -> Data
             "take --split dev."
         )
     return data
-
-
-def check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that no score, or every score, passes."""
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise ConfigError(f"threshold must be from 0 to 1; got {threshold}.")
 
 
 def check_out(folder: Path, overwrite: bool) -> None:

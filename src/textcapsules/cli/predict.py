@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from textcapsules.cli.evaluate import check_threshold
 from textcapsules.cli.options import Delimiter, Encoding
 from textcapsules.cli.show import print_json, say, work_bar
 from textcapsules.errors import ConfigError, DataError
+from textcapsules.notices import warn
 
 __all__ = ["existing_file", "is_utf8", "looks_like_file", "predict", "stdin_lines"]
 
@@ -89,16 +89,12 @@ def predict(
     """
     from textcapsules.bulk import Decision, predict_lines
     from textcapsules.classifier import TextClassifier
+    from textcapsules.inputs import check_decision
 
     check_input(file, texts, out)
     check_file_options(file, out, delimiter, encoding, excel_safe)
     check_engine(engine, ray_address, file)
-    check_threshold(threshold)
-    if threshold is not None and multi_label is False:
-        raise ConfigError(
-            f"threshold must go with all labels past it; got {threshold} with "
-            "--single-label. Leave out one of the two."
-        )
+    check_decision(multi_label, threshold)
     classifier = TextClassifier.load(model, device)
     decision = Decision(multi_label, threshold, scores, separator)
     values: dict[str, Any] = {"model": str(model)}
@@ -131,8 +127,11 @@ def predict(
         for row in [] if json else rows:
             write_row(row)
         values["predictions"] = rows
+    if line := summary.cut.line(classifier.config):
+        warn(line)
     if json:
-        print_json({**values, **summary._asdict()})
+        cut = summary.cut.to_dict(classifier.config.text.max_tokens)
+        print_json({**values, **summary._asdict(), "cut": cut})
 
 
 def check_input(file: Path | None, texts: list[str] | None, out: Path | None) -> None:

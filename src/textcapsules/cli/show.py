@@ -49,7 +49,7 @@ class Stderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        line = f"{record.levelname.lower()}: {self.format(record)}"
+        line = f"textcapsules: {record.levelname.lower()}: {self.format(record)}"
         err.print(line, markup=False, soft_wrap=True)
 
 

@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from textcapsules.cli.options import config_flags, resolve_config
-from textcapsules.cli.show import Json, err, percent, print_json, say, training_bar
+from textcapsules.cli.show import (
+    Json,
+    err,
+    percent,
+    print_json,
+    say,
+    training_bar,
+)
 from textcapsules.errors import ConfigError
 
 __all__ = ["train"]
@@ -27,13 +34,25 @@ def train(
         Path | None, typer.Option(help="A TOML or JSON file of options.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted run in this folder.")
+        Path | None,
+        typer.Option(
+            help="Go on with the interrupted run in this folder; beside it only "
+            "--epochs, to have as many in all."
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a run in --out.")
     ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")
+    ] = False,
+    keep_checkpoint: Annotated[
+        bool,
+        typer.Option(
+            "--keep-checkpoint",
+            help="Leave the checkpoint (about 4 times the model's size) in the folder, "
+            "so that --resume with --epochs can add epochs to the finished run.",
+        ),
     ] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the options as TOML and stop.")
@@ -59,14 +78,17 @@ def train(
       textcapsules train --resume runs/model
     """
     if resume is not None:
-        if flags or preset or config or out or overwrite or tensorboard or print_config:
+        epochs = flags.get("train", {}).pop("epochs", None)
+        others = (preset, config, out, overwrite, tensorboard, keep_checkpoint)
+        if any(flags.values()) or any(others) or print_config:
             raise ConfigError(
-                "resume must stand alone, since a run keeps its options; got others "
-                "beside it. Leave them out, or train anew with --out."
+                "resume must stand alone or with --epochs, since a run keeps its "
+                "options; got others beside it. Leave them out, or train anew with "
+                "--out."
             )
         folder = resume
         with goes_on(folder):
-            classifier = _resume(folder, json)
+            classifier = _resume(folder, epochs, json)
     else:
         run = resolve_config(preset, config, flags)
         if print_config:
@@ -77,7 +99,12 @@ def train(
         folder = out or Path("runs/model")
         with goes_on(folder), training_bar(run.train.epochs, quiet=json) as watch:
             classifier = runs.train(
-                run, folder, overwrite=overwrite, tensorboard=tensorboard, **watch
+                run,
+                folder,
+                overwrite=overwrite,
+                tensorboard=tensorboard,
+                keep_checkpoint=keep_checkpoint,
+                **watch,
             )
     record = classifier.record
     best = record["epochs"][record["best_epoch"] - 1]
@@ -109,10 +136,10 @@ def goes_on(folder: Path) -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
-def _resume(folder: Path, quiet: bool) -> Any:
+def _resume(folder: Path, epochs: int | None, quiet: bool) -> Any:
     from textcapsules.classifier import read_run_config
     from textcapsules.training import run as runs
 
-    epochs = read_run_config(folder).train.epochs
-    with training_bar(epochs, quiet=quiet) as watch:
-        return runs.resume(folder, **watch)
+    n_epochs = epochs or read_run_config(folder).train.epochs
+    with training_bar(n_epochs, quiet=quiet) as watch:
+        return runs.resume(folder, epochs=epochs, **watch)

@@ -27,6 +27,10 @@ BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 }
 
 
+# What a whole number may be where its option sets no limit: 32 bits, with a sign.
+LARGEST = 2**31 - 1
+
+
 class Checked:
     """Validates every field against its type and bounds, all faults in one message."""
 
@@ -41,11 +45,24 @@ class Checked:
                 object.__setattr__(self, spec.name, value)
             expected = _fault(value, hints[spec.name], spec.metadata)
             if expected:
-                faults.append(f"{spec.name} must be {expected}; got {value!r}")
+                faults.append(f"{spec.name} must be {expected}; got {shown(value)}")
             elif isinstance(value, int) and hints[spec.name] is float:
                 object.__setattr__(self, spec.name, float(value))
         if faults:
             raise ConfigError("; ".join(faults) + ".")
+
+
+def shown(value: Any) -> str:
+    """Return a value as it would be written, or its kind where Python cannot say."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return f"a value of type {type(value).__name__} too large to show"
+
+
+def _bounds(hint: Any, bounds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the bounds of an option, with the limit of whole numbers."""
+    return {"high": LARGEST, **bounds} if hint is int else bounds
 
 
 def _fault(value: Any, hint: Any, bounds: Mapping[str, Any]) -> str:
@@ -67,12 +84,14 @@ def _fault(value: Any, hint: Any, bounds: Mapping[str, Any]) -> str:
         return _expected(hint, bounds)
     if hint is float and not abs(value) <= sys.float_info.max:  # NaN fails too
         return _expected(hint, bounds)
+    bounds = _bounds(hint, bounds)
     kept = all(BOUNDS[key][1](value, bounds[key]) for key in bounds if key in BOUNDS)
     return "" if kept else _expected(hint, bounds)
 
 
 def _expected(hint: type, bounds: Mapping[str, Any]) -> str:
     names = {int: "a whole number", float: "a finite number", bool: "true or false"}
+    bounds = _bounds(hint, bounds)
     limits = [
         f"{words} {bounds[key]}" for key, (words, _) in BOUNDS.items() if key in bounds
     ]

@@ -168,6 +168,11 @@ def read_config(path: Path | str) -> RunConfig:
         raise ConfigError(
             f"{path} must be a readable TOML or JSON file; got {error}."
         ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"{path} must hold sections of options; got brackets nested too deep to "
+            "be read."
+        ) from error
     if not isinstance(values, dict) or not all(
         isinstance(value, dict) or key == "preset" for key, value in values.items()
     ):

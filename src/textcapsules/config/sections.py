@@ -18,6 +18,8 @@ __all__ = [
     "TrainConfig",
 ]
 
+LARGEST_SEED = 2**32 - 1  # what every library here takes
+
 CAPSULES = ("capsule-a", "capsule-b")
 # Networks that read characters, and how many of them, as published.
 CHARACTERS = {"cl-cnn": 1014, "vd-cnn": 1024}
@@ -58,7 +60,9 @@ class DataConfig(Checked):
         above=0.0,
         below=1.0,
     )
-    split_seed: int = option(0, "Seed of the splits, apart from training's", low=0)
+    split_seed: int = option(
+        0, "Seed of the splits, apart from training's", low=0, high=LARGEST_SEED
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +117,7 @@ class ModelConfig(Checked):
         (3, 4, 5),
         "K1, one network each; capsule-a takes the first; windows of the cnn",
         low=1,
+        high=1000,
     )
     embeddings: Literal["random", "static", "non-static"] = option(
         "non-static", "Word vectors: drawn, fixed, or trained on ('to initialize')"
@@ -121,7 +126,9 @@ class ModelConfig(Checked):
         300, "V; the size of the vectors where they are given", low=1
     )
     filters: int = option(32, "B, filters of the n-gram convolution", low=1)
-    stride: int = option(1, "Step of the n-gram convolution over words", low=1)
+    stride: int = option(
+        1, "Step of the n-gram convolution over words", low=1, high=1000
+    )
     edges: bool = option(
         False, "N-grams may reach over a text's ends, onto zero vectors (also cnn)"
     )
@@ -130,11 +137,13 @@ class ModelConfig(Checked):
     conv_capsules: bool = option(
         True, "Keep the convolutional capsule layer (off: the visualisation model)"
     )
-    conv_window: int = option(3, "K2, positions a convolutional capsule sees", low=1)
+    conv_window: int = option(
+        3, "K2, positions a convolutional capsule sees", low=1, high=1000
+    )
     conv_types: int = option(16, "D, convolutional capsules at each position", low=1)
     shared: bool = option(True, "One transform a parent, shared by all its children")
     transform_bias: bool = option(True, "Votes have a bias")
-    iterations: int = option(3, "Iterations of routing", low=1)
+    iterations: int = option(3, "Iterations of routing", low=1, high=1000)
     leaky: bool = option(True, "Leaky softmax: a child may route to nobody")
     amendment: bool = option(True, "Couplings are scaled by the child's length")
     orphan: bool = option(True, "A further parent for background, hidden from results")
@@ -203,10 +212,14 @@ class RivalConfig(Checked):
     tfidf_c: float = option(
         1.0, "tfidf-svm, tfidf-lr: C, inverse of the regularisation", above=0.0
     )
-    fasttext_epochs: int = option(25, "fasttext: passes over the texts", low=1)
+    fasttext_epochs: int = option(
+        25, "fasttext: passes over the texts", low=1, high=1_000_000
+    )
     fasttext_rate: float = option(0.5, "fasttext: learning rate", above=0.0)
-    fasttext_ngrams: int = option(2, "fasttext: longest word n-gram", low=1)
-    fasttext_size: int = option(10, "fasttext: size of the word vectors", low=1)
+    fasttext_ngrams: int = option(2, "fasttext: longest word n-gram", low=1, high=100)
+    fasttext_size: int = option(
+        10, "fasttext: size of the word vectors", low=1, high=10_000
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,9 +259,11 @@ class TrainConfig(Checked):
         low=0.0,
         below=1.0,
     )
-    epochs: int = option(20, "Passes over the training texts, at most", low=1)
-    batch_size: int = option(25, "Texts in a batch", low=1)
-    learning_rate: float = option(1e-3, "Adam's step", low=0.0)
+    epochs: int = option(
+        20, "Passes over the training texts, at most", low=1, high=1_000_000
+    )
+    batch_size: int = option(25, "Texts in a batch", low=1, high=1_000_000)
+    learning_rate: float = option(1e-3, "Adam's step", above=0.0)
     vector_rate: float = option(
         1.0,
         "Adam's step for word vectors read from a file, as a share of the others'",
@@ -272,6 +287,7 @@ class TrainConfig(Checked):
         "Training texts made by joining two, per single one, drawn each epoch (in "
         "preset best 1 for a network that is to give several labels and is shown one)",
         low=0.0,
+        high=100.0,
     )
     joined_share: float = option(
         1.0,
@@ -286,7 +302,9 @@ class TrainConfig(Checked):
     checkpoint_seconds: float = option(
         10.0, "Least time between checkpoints (0: one after every epoch)", low=0.0
     )
-    seed: int = option(0, "Seed of weights, order, dropout and joined texts", low=0)
+    seed: int = option(
+        0, "Seed of weights, order, dropout and joined texts", low=0, high=LARGEST_SEED
+    )
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     precision: Literal["ieee", "tf32", "tf32x3", "bf16"] = option(
         "ieee",

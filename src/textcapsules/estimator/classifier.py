@@ -22,11 +22,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from textcapsules.errors import DataError
-from textcapsules.estimator.inputs import read_target, read_texts
+from textcapsules.estimator.inputs import read_target
 from textcapsules.estimator.memory import make_config, make_corpus, seed_of
 from textcapsules.estimator.stored import StoredClassifier
 from textcapsules.explain.texts import explain
 from textcapsules.explain.types import Explanation
+from textcapsules.inputs import check_decision, read_texts
 from textcapsules.progress import training_bar
 from textcapsules.training.run import train
 
@@ -162,6 +163,7 @@ class CapsuleClassifier(StoredClassifier):
             array (N,) of objects; or a 0/1 matrix (N, J) if `y` was one. Where one
             label is asked for, a text without a known word gets the commonest.
         """
+        check_decision(multi_label, threshold)
         lengths = self._lengths(X)
         if not self._several(multi_label, threshold):
             return self.classes_[self._shares(lengths).argmax(1)]

@@ -1,13 +1,12 @@
-"""Texts and labels as callers of scikit-learn hold them, brought to one form.
+"""Labels as callers of scikit-learn hold them, brought to one form.
 
-Texts are a list, a tuple, a numpy array, a pandas, polars or Arrow column. Labels are
-one value a text; or several, as a list, tuple or set a text, or as a 0/1 matrix with a
-column a class.
+They are one value per text; or several, as a list, tuple or set per text, or as a 0/1
+matrix with one column per class.
 """
 
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -16,7 +15,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-__all__ = ["Target", "class_names", "read_target", "read_texts"]
+from textcapsules.inputs import read_column
+
+__all__ = ["Target", "class_names", "read_target"]
 
 SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
@@ -29,54 +30,6 @@ class Target(NamedTuple):
     places: list[tuple[int, ...]]  # one a text
 
 
-def read_texts(texts: Any, name: str = "texts") -> list[str]:
-    """Return the texts as a list, or say which of them is none."""
-    values = column(texts, name)
-    if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:  # a chosen column
-        values = values[:, 0]
-    if getattr(values, "ndim", 1) != 1:
-        raise ValueError(
-            f"{name} must be one column of strings; got shape {values.shape}. "
-            "Choose the column that holds the texts."
-        )
-    found = list(values)
-    for row, text in enumerate(found):
-        if not isinstance(text, str):
-            raise ValueError(
-                f"{name} must be strings; got {text!r:.40} at place {row}. "
-                "Fill in what is missing, as with ''."
-            )
-    return [str(text) for text in found]  # numpy's own strings become plain ones
-
-
-def column(values: Any, name: str) -> Any:
-    """Return what can be gone through in order, or say that it cannot."""
-    if values is None or isinstance(values, str | bytes | Mapping | set | Number):
-        kind = "a single string" if isinstance(values, str) else type(values).__name__
-        raise ValueError(
-            f"{name} must be a list or column, one entry a text; got {kind}. "
-            "Put it in a list."
-        )
-    if hasattr(values, "columns"):  # a data frame: going through it gives its names
-        return values.to_numpy()
-    if hasattr(values, "to_pylist"):  # Arrow's arrays give scalars of their own
-        return values.to_pylist()
-    if hasattr(values, "toarray"):  # a sparse matrix
-        return values.toarray()
-    if isinstance(values, np.ndarray):
-        return values
-    if hasattr(values, "to_numpy"):  # a column of pandas or polars
-        return np.asarray(values.to_numpy(), dtype=object)
-    if hasattr(values, "__array__"):
-        return np.asarray(values)
-    if not isinstance(values, Iterable):
-        raise ValueError(
-            f"{name} must be a list or column, one entry a text; got "
-            f"{type(values).__name__}. Put it in a list."
-        )
-    return list(values)
-
-
 def read_target(y: Any, n_texts: int) -> Target:
     """Return what `y` says of each text, one label or several told by its form."""
     if y is None:
@@ -84,7 +37,7 @@ def read_target(y: Any, n_texts: int) -> Target:
             "y must be the labels of the texts; got None. CapsuleClassifier requires "
             "y to be passed, but the target y is None."
         )
-    values, names = column(y, "y"), getattr(y, "columns", None)
+    values, names = read_column(y, "y"), getattr(y, "columns", None)
     if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Change the "

@@ -13,6 +13,7 @@ from textcapsules.classifier import TextClassifier
 from textcapsules.errors import ModelFolderError
 from textcapsules.packed import pack, unpack
 from textcapsules.training.folder import check_folder, clear
+from textcapsules.training.lock import check_unlocked, locked
 
 __all__ = ["StoredClassifier"]
 
@@ -86,10 +87,11 @@ class StoredClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write a model folder, which the command line and `load` read."""
         model, folder = self.to_model(), Path(folder)
+        check_unlocked(folder)
         check_folder(folder, overwrite)
-        if folder.is_dir():
+        with locked(folder):
             clear(folder)
-        model.save(folder)
+            model.save(folder)
 
     @classmethod
     def load(cls, folder: Path | str, device: str = "auto") -> Self:

@@ -15,7 +15,7 @@ from textcapsules.errors import ConfigError
 from textcapsules.explain.corpus import explain_corpus
 from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.strengths import find_strengths
-from textcapsules.explain.texts import read_texts
+from textcapsules.explain.texts import locate_texts
 from textcapsules.explain.types import ORPHAN, LabelPhrases
 from textcapsules.text.batch import make_batch
 
@@ -54,7 +54,7 @@ def connections(
         method: as for `explain`; `couplings` is the paper's quantity.
     """
     network = capsule_network(classifier)
-    ((ids, places),) = read_texts(classifier, [text])
+    ((ids, places),) = locate_texts(classifier, [text])
     batch = make_batch([ids], np.zeros((1, 0), np.float32), [0])
     batch = batch.to(next(network.parameters()).device)
     was_training = network.training

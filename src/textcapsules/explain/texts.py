@@ -12,11 +12,12 @@ from textcapsules.explain.networks import device_of, evaluating, explainable_net
 from textcapsules.explain.sources import BatchSource, TextSource
 from textcapsules.explain.strengths import find_strengths, settle_method
 from textcapsules.explain.types import Explanation
+from textcapsules.inputs import read_texts
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 from textcapsules.text.vocabulary import Located
 
-__all__ = ["explain", "read_texts"]
+__all__ = ["explain", "locate_texts"]
 
 BATCH_SIZE = 32  # the couplings of more leave a CPU's caches
 
@@ -65,10 +66,11 @@ def explain(
     if isinstance(texts, str):
         own = None if true is None else [tuple(map(str, true))]
         return explain(classifier, [texts], method=method, top=top, true=own)[0]
+    texts = read_texts(texts)
     network = explainable_network(classifier)
     method = settle_method(network, method)
     check_request(texts, top, true)
-    located = read_texts(classifier, texts)
+    located = locate_texts(classifier, texts)
     labels = [None] * len(texts) if true is None else [tuple(own) for own in true]
     explanations: dict[int, Explanation] = {}
     sizes = [len(own.ids) for own in located]
@@ -89,15 +91,15 @@ def explain(
 
 def check_request(texts: Sequence[str], top: int, true: Sequence | None) -> None:
     """Refuse what cannot be explained so."""
-    if top < 1:
-        raise ConfigError(f"top must be at least 1; got {top}.")
+    if not isinstance(top, int) or top < 1:
+        raise ConfigError(f"top must be at least 1; got {top!r}.")
     if true is not None and len(true) != len(texts):
         raise ConfigError(
             f"true must hold the labels of each of {len(texts)} texts; got {len(true)}."
         )
 
 
-def read_texts(classifier: TextClassifier, texts: Sequence[str]) -> list[Located]:
+def locate_texts(classifier: TextClassifier, texts: Sequence[str]) -> list[Located]:
     """Return the tokens the model reads of every text: none of an unreadable one."""
     tokenizer = classifier.tokenizer
     located = tokenizer.locate(texts, classifier.config.text.max_tokens)

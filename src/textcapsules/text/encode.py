@@ -7,7 +7,9 @@ encoder, so that a text is the same document to all of them.
 
 import functools
 import logging
+import sys
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +24,67 @@ from textcapsules.text.treebank import (
 from textcapsules.text.trees import DependencyParser
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
-__all__ = ["Encoder", "drop_unreadable", "word_ids"]
+__all__ = ["Cuts", "Encoder", "drop_unreadable", "word_ids"]
 
 log = logging.getLogger(__name__)
+
+TOGETHER = 4096  # texts; bounds the memory of what is longer than a model reads
+
+
+class Cuts(NamedTuple):
+    """How much of some texts was read, and how much was cut off at their ends."""
+
+    texts: int = 0
+    cut: int = 0  # texts longer than the model reads
+    tokens: int = 0  # of all texts, read or not
+    dropped: int = 0  # of those, the ones not read
+    longest: int = 0  # tokens of the longest text
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], limit: int) -> "Cuts":
+        """Count texts of these lengths, read up to a limit.
+
+        >>> Cuts.of([2, 7, 5], limit=4)
+        Cuts(texts=3, cut=2, tokens=14, dropped=4, longest=7)
+        """
+        over = [length - limit for length in lengths if length > limit]
+        longest = max(lengths, default=0)
+        return cls(len(lengths), len(over), sum(lengths), sum(over), longest)
+
+    def plus(self, other: "Cuts") -> "Cuts":
+        """Return the counts of these texts and of others."""
+        sums = Cuts(*(a + b for a, b in zip(self, other, strict=True)))
+        return sums._replace(longest=max(self.longest, other.longest))
+
+    def to_dict(self, limit: int) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {
+            "max_tokens": limit,
+            "texts": self.cut,
+            "share_dropped": self.dropped / max(self.tokens, 1),
+            "longest": self.longest,
+        }
+
+    def line(self, config: RunConfig) -> str | None:
+        """Return what to tell a person; None where nothing was cut."""
+        if not self.cut:
+            return None
+        in_characters = config.text.rule == "characters"
+        unit, option = (
+            ("characters", "--characters")
+            if in_characters
+            else (
+                "tokens",
+                "--max-tokens",
+            )
+        )
+        share = 100 * self.dropped / self.tokens
+        return (
+            f"{self.cut:,} of {self.texts:,} texts were cut at "
+            f"{config.text.max_tokens:,} {unit}: {share:.1f}% of all {unit} were not "
+            f"read; the longest text has {self.longest:,}. Train with a higher "
+            f"{option} to read more."
+        )
 
 
 def word_ids(document: NDArray) -> NDArray:
@@ -64,20 +124,37 @@ class Encoder:
     def encode(
         self, texts: Sequence[str], labels: Sequence[str] = ()
     ) -> list[NDArray[np.int32]]:
-        """Return a document a text, empty where no word of it is known.
+        """Return one document per text, empty where no word of it is known.
 
         Args:
             texts: as they are.
             labels: the classes, where the labels of a tree's nodes are to be learnt.
         """
-        ids = self.tokenizer.encode(texts, self.config.text.max_tokens)
+        return self.encode_counted(texts, labels)[0]
+
+    def encode_counted(
+        self, texts: Sequence[str], labels: Sequence[str] = ()
+    ) -> tuple[list[NDArray[np.int32]], Cuts]:
+        """Return what `encode` does, and how much of the texts was cut."""
+        ids, cuts = self.cut_ids(texts)
         documents = drop_unreadable(ids, self.tokenizer.first_word)
         if self.config.model.architecture != "tree-lstm":
-            return documents
+            return documents, cuts
         if self.config.rival.tree_kind == "child-sum":
             heads = self.heads(texts, documents)
-            return [np.stack(pair, 1) for pair in zip(documents, heads, strict=True)]
-        return self.binary_trees(texts, documents, labels)
+            pairs = zip(documents, heads, strict=True)
+            return [np.stack(pair, 1) for pair in pairs], cuts
+        return self.binary_trees(texts, documents, labels), cuts
+
+    def cut_ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], Cuts]:
+        """Return the word numbers that are read of each text, and what was cut."""
+        limit, found, cuts = self.config.text.max_tokens, [], Cuts()
+        for start in range(0, len(texts), TOGETHER):
+            whole = self.tokenizer.encode(texts[start : start + TOGETHER], sys.maxsize)
+            cuts = cuts.plus(Cuts.of([len(ids) for ids in whole], limit))
+            # A copy, so that the rest of a long text does not stay in memory.
+            found += [ids if len(ids) <= limit else ids[:limit].copy() for ids in whole]
+        return found, cuts
 
     def heads(
         self, texts: Sequence[str], documents: Sequence[NDArray]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_tensors
 
-__all__ = ["Best", "Progress", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Best", "Progress", "epochs_done", "read_checkpoint", "write_checkpoint"]
 
 
 class Best(NamedTuple):
@@ -68,11 +68,26 @@ def read_checkpoint(
             best = Best(state["best_epoch"], state["best_score"], weights)
         return Progress(state["records"], best)
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
-        reason = (str(error) or repr(error)).splitlines()[-1].strip().rstrip(".")
-        raise ModelFolderError(
-            f"{path} must be a checkpoint of this run; got: {reason}. "
-            "Train again with --overwrite."
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def epochs_done(path: Path) -> int:
+    """Return how many epochs a checkpoint has behind it; none where there is none."""
+    if not path.is_file():
+        return 0
+    try:
+        with safe_open(path, framework="pt") as file:
+            return len(json.loads((file.metadata() or {})["state"])["records"])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ModelFolderError:
+    reason = (str(error) or repr(error)).splitlines()[-1].strip().rstrip(".")
+    return ModelFolderError(
+        f"{path} must be a checkpoint of this run; got: {reason}. "
+        "Train again with --overwrite."
+    )
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

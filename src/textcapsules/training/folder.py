@@ -5,7 +5,8 @@ from pathlib import Path
 
 from textcapsules.classifier import FASTTEXT_FILE, MODEL_FILES, read_json
 from textcapsules.errors import ModelFolderError
-from textcapsules.files import remove_leftovers
+from textcapsules.files import remove_leftovers, write_error
+from textcapsules.training.lock import LOCK
 
 __all__ = ["CHECKPOINT", "TENSORBOARD", "check_folder", "clear", "tidy"]
 
@@ -16,7 +17,13 @@ OUR_FILES = (*MODEL_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
 
 def check_folder(folder: Path, overwrite: bool) -> None:
     """Never write into a folder that holds anything, unless it is ours to replace."""
-    if folder.exists() and not folder.is_dir():
+    try:
+        for part in folder.parts:  # a name too long, below a folder not yet made
+            Path(part).exists()
+        in_the_way = folder.exists() and not folder.is_dir()
+    except OSError as error:
+        raise write_error(folder, error) from error
+    if in_the_way:
         raise ModelFolderError(f"{folder} must be a folder; got a file.")
     foreign = foreign_files(folder)
     if foreign:
@@ -52,7 +59,7 @@ def is_named_as_ours(path: Path) -> bool:
 
 def is_leftover(path: Path) -> bool:
     """Tell what a run killed while writing has left."""
-    return path.name.startswith(".") and path.suffix == ".tmp"
+    return path.name == LOCK or (path.name.startswith(".") and path.suffix == ".tmp")
 
 
 def has_our_mark(folder: Path) -> bool:
@@ -73,8 +80,9 @@ def clear(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def tidy(folder: Path) -> None:
+def tidy(folder: Path, *, keep_checkpoint: bool = False) -> None:
     """Remove what only an unfinished run needs, or a killed one has left."""
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    if not keep_checkpoint:
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     for name in (*OUR_FILES, CHECKPOINT):
         remove_leftovers(folder / name)

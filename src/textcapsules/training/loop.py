@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from textcapsules.calibrate import join_documents, joined_pairs
-from textcapsules.config import RunConfig
+from textcapsules.config import RunConfig, TrainConfig
 from textcapsules.errors import TextCapsulesError
 from textcapsules.text.batch import epoch_batches
 from textcapsules.training.checkpoint import Best, Progress
@@ -68,7 +68,7 @@ class Trainer:
         patience, records = self.config.train.patience, self.progress.records
         if not patience or not records:
             return False
-        if max(record["dev_accuracy"] for record in records) <= self.dev.luck:
+        if max(record["dev_accuracy"] for record in records) <= self.dev.majority_limit:
             return False
         scores = [record["dev_score"] for record in records]
         return len(scores) - 1 - scores.index(max(scores)) >= patience
@@ -83,7 +83,7 @@ class Trainer:
         torch.manual_seed(
             int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
         )
-        rate = train.learning_rate * train.rate_decay**epoch
+        rate = rate_of(train, epoch)
         self.steps.set_rate(rate)
         loss = self.train_once(epoch, on_step)
         trained = time.perf_counter()
@@ -145,6 +145,20 @@ class Trainer:
             if name not in frozen
         }
         return Best(record["epoch"] - 1, score, weights)
+
+
+def rate_of(train: TrainConfig, epoch: int) -> float:
+    """Return the learning rate of an epoch."""
+    try:
+        rate = train.learning_rate * train.rate_decay**epoch
+    except OverflowError:
+        rate = math.inf
+    if not math.isfinite(rate):
+        raise TextCapsulesError(
+            f"the learning rate must stay finite; got {rate} in epoch {epoch + 1}. "
+            "Lower --learning-rate or --rate-decay."
+        )
+    return rate
 
 
 def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:

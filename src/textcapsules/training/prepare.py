@@ -16,7 +16,8 @@ from textcapsules.data.load import load_corpus
 from textcapsules.errors import DataError
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.rivals.classic import ClassicSystem
-from textcapsules.text.encode import Encoder, word_ids
+from textcapsules.notices import warn
+from textcapsules.text.encode import Cuts, Encoder, word_ids
 from textcapsules.text.lexicon import word_classes
 from textcapsules.text.vectors import (
     coverage,
@@ -25,6 +26,8 @@ from textcapsules.text.vectors import (
     words_with_vectors,
 )
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
+from textcapsules.training.data_warnings import data_warnings
+from textcapsules.training.memory import check_memory
 from textcapsules.training.resolve import resolve
 
 __all__ = ["Encoded", "Prepared", "encode_examples", "prepare", "target_matrix"]
@@ -63,9 +66,12 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     tokenizer = build_tokenizer(config, corpus)
     check_words(tokenizer, corpus)
     encoder = Encoder(config, tokenizer, keep_parses=True)
-    train = encode_examples(encoder, corpus.train, corpus.labels, learn=True)
+    train, train_cuts = encode_examples(
+        encoder, corpus.train, corpus.labels, learn=True
+    )
     source = config.data.dev or "the dev texts"
-    dev = encode_examples(encoder, corpus.dev, corpus.labels, source=source)
+    dev, dev_cuts = encode_examples(encoder, corpus.dev, corpus.labels, source=source)
+    check_memory(config, tokenizer.n_words, len(corpus.labels))
     vectors, vector_facts = build_vectors(config, tokenizer, train)
     if vectors is not None:
         config = config.replace(model={"embedding_size": vectors.shape[1]})
@@ -77,6 +83,10 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         vectors=vectors,
         word_classes=sentiment_classes(config, tokenizer),
     )
+    cuts = train_cuts.plus(dev_cuts)
+    for message in [*data_warnings(corpus), cuts.line(config)]:
+        if message:
+            warn(message)
     facts = {
         "corpus": corpus.facts,
         "texts": {"train": len(corpus.train), "dev": len(corpus.dev)},
@@ -84,6 +94,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         "words": tokenizer.n_words,
         "vectors": vector_facts,
         "parameters": n_parameters(network),
+        "cut": cuts.to_dict(config.text.max_tokens),
     }
     return Prepared(config, corpus, tokenizer, network, train, dev, facts)
 
@@ -195,14 +206,15 @@ def encode_examples(
     *,
     source: str = "the texts",
     learn: bool = False,
-) -> Encoded:
-    """Return documents and targets of examples.
+) -> tuple[Encoded, Cuts]:
+    """Return documents and targets of examples, and how much of the texts was cut.
 
     With `learn`, a document may carry labels of its parts too, where they are known.
     """
     targets = target_matrix(examples, labels, source)
     texts = [example.text for example in examples]
-    return Encoded(encoder.encode(texts, labels if learn else ()), targets)
+    documents, cuts = encoder.encode_counted(texts, labels if learn else ())
+    return Encoded(documents, targets), cuts
 
 
 def fingerprint(

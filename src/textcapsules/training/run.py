@@ -16,17 +16,19 @@ from textcapsules.classifier import (
     pick_device,
     read_json,
     read_run_config,
+    write_config,
 )
-from textcapsules.config import RunConfig
+from textcapsules.config import CLASSIC, RunConfig
 from textcapsules.data.example import Corpus
-from textcapsules.errors import ModelFolderError, TextCapsulesError
+from textcapsules.errors import ConfigError, ModelFolderError, TextCapsulesError
 from textcapsules.files import write_json
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.rivals.classic import ClassicSystem
-from textcapsules.notices import collect_warnings
+from textcapsules.notices import collect_warnings, warn
 from textcapsules.training.checkpoint import (
     Progress,
+    epochs_done,
     read_checkpoint,
     write_checkpoint,
 )
@@ -38,7 +40,9 @@ from textcapsules.training.folder import (
     clear,
     tidy,
 )
+from textcapsules.training.lock import check_unlocked, locked
 from textcapsules.training.loop import Step, Trainer
+from textcapsules.training.memory import enough_memory
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
@@ -57,6 +61,7 @@ def train(
     corpus: Corpus | None = None,
     overwrite: bool = False,
     tensorboard: bool = False,
+    keep_checkpoint: bool = False,
     on_step: Callable[[Step], None] | None = None,
     on_epoch: Watch | None = None,
     measure: Measure | None = None,
@@ -70,55 +75,103 @@ def train(
             cannot be resumed.
         overwrite: replace the earlier run in that folder.
         tensorboard: write the epochs' figures for TensorBoard too.
+        keep_checkpoint: leave the checkpoint in the folder of the finished run, so
+            that `resume` can add epochs.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
         measure: called with the network after every epoch; what it returns is kept in
             the epoch's record as `measured`, and nothing is chosen by it.
     """
     folder = Path(folder)
+    check_unlocked(folder)
     check_folder(folder, overwrite)
     device = pick_device(config.train.device)
     if tensorboard:
         summary_writer()
     # All that can fail, before an earlier run is removed.
-    with awake(device), collect_warnings() as warnings:
+    with awake(device), enough_memory(config), collect_warnings() as warnings:
         prepared = prepare(config, corpus)
-    if folder.is_dir():
+    with locked(folder):
+        check_folder(folder, overwrite)  # another run may have been here meanwhile
         clear(folder)
-    start = {
-        "finished": False,
-        "tensorboard": tensorboard,
-        **prepared.facts,
-        "warnings": warnings,
-    }
-    write_json(folder / "training.json", start)
-    classifier_of(prepared).save_setup(folder)
-    return go_on(prepared, folder, start, on_step, on_epoch, measure)
+        start = {
+            "finished": False,
+            "tensorboard": tensorboard,
+            "keep_checkpoint": keep_checkpoint,
+            **prepared.facts,
+            "warnings": warnings,
+        }
+        write_json(folder / "training.json", start)
+        classifier_of(prepared).save_setup(folder)
+        return go_on(prepared, folder, start, on_step, on_epoch, measure)
 
 
 def resume(
     folder: Path | str,
     *,
+    epochs: int | None = None,
     on_step: Callable[[Step], None] | None = None,
     on_epoch: Watch | None = None,
 ) -> TextClassifier:
-    """Go on with an interrupted run; a finished one is only loaded."""
+    """Go on with an interrupted run; a finished one is only loaded.
+
+    Args:
+        folder: the run's.
+        epochs: as many in all, in place of those the run was started with; it ends
+            with the weights of an uninterrupted run of as many. A finished run needs
+            its checkpoint for it (`keep_checkpoint` of `train`).
+        on_step: called after every batch.
+        on_epoch: called with the record of every epoch.
+    """
     folder = Path(folder)
     config = read_run_config(folder)
+    check_unlocked(folder)
     start = read_json(folder / "training.json")
-    if start.get("finished"):
+    if start.get("finished") and epochs in (None, config.train.epochs):
         classifier = TextClassifier.load(folder)
         check_record(folder, start)
-        tidy(folder)
+        tidy(folder, keep_checkpoint=bool(start.get("keep_checkpoint")))
         return classifier
-    with awake(pick_device(config.train.device)):
-        prepared = prepare(config)
-    if prepared.facts["fingerprint"] != start.get("fingerprint"):
-        raise ModelFolderError(
-            f"{folder} must be resumed on the data it was started on; got other texts "
-            f"from {config.data.source}. Restore them, or train anew with --overwrite."
+    with locked(folder):
+        if epochs is not None:
+            config = with_epochs(folder, config, start, epochs)
+        with awake(pick_device(config.train.device)), enough_memory(config):
+            prepared = prepare(config)
+        if prepared.facts["fingerprint"] != start.get("fingerprint"):
+            raise ModelFolderError(
+                f"{folder} must be resumed on the data it was started on; got other "
+                f"texts from {config.data.source}. Restore them, or train anew with "
+                "--overwrite."
+            )
+        if epochs is not None:
+            # In this order, an end in between leaves a run that can be resumed.
+            start = {**start, "finished": False}
+            write_json(folder / "training.json", start)
+            write_config(folder, prepared.config)
+        return go_on(prepared, folder, start, on_step, on_epoch)
+
+
+def with_epochs(
+    folder: Path, config: RunConfig, start: dict[str, Any], epochs: int
+) -> RunConfig:
+    """Return a run's options with other epochs, if it can still have them."""
+    if config.model.architecture in CLASSIC:
+        raise ConfigError(
+            f"epochs must be left out for {config.model.architecture}, which is fitted "
+            f"in one pass; got {epochs}."
         )
-    return go_on(prepared, folder, start, on_step, on_epoch)
+    checkpoint = folder / CHECKPOINT
+    if start.get("finished") and not checkpoint.is_file():
+        raise ModelFolderError(
+            f"{folder} must have its checkpoint to be given other epochs; got a "
+            "finished run, which has removed it. Train again with --epochs "
+            f"{epochs} --overwrite, and with --keep-checkpoint to add epochs later."
+        )
+    if epochs < (done := epochs_done(checkpoint)):
+        raise ConfigError(
+            f"epochs must be at least the {done} that the run has done; got {epochs}."
+        )
+    return config.replace(train={"epochs": epochs})
 
 
 def check_record(folder: Path, record: dict[str, Any]) -> None:
@@ -151,12 +204,16 @@ def go_on(
         if on_epoch is not None:
             on_epoch(record)
 
-    if isinstance(prepared.network, ClassicSystem):
-        progress = fit_system(config, prepared.network, prepared.train, dev)
-        watch(progress.records[0])
-    else:
-        network = prepared.network.to(pick_device(config.train.device))
-        progress = run_epochs(prepared, network, dev, folder, on_step, watch)
+    with enough_memory(config):
+        if isinstance(prepared.network, ClassicSystem):
+            progress = fit_system(config, prepared.network, prepared.train, dev)
+            watch(progress.records[0])
+        else:
+            network = prepared.network.to(pick_device(config.train.device))
+            keep = bool(start.get("keep_checkpoint"))
+            progress = run_epochs(
+                prepared, network, dev, folder, on_step, watch, keep_checkpoint=keep
+            )
     return finish(prepared, progress, dev, folder, start)
 
 
@@ -167,6 +224,8 @@ def run_epochs(
     folder: Path,
     on_step: Callable[[Step], None] | None,
     watch: Watch,
+    *,
+    keep_checkpoint: bool,
 ) -> Progress:
     """Train a network epoch by epoch, with a checkpoint now and then."""
     config, device = prepared.config, next(network.parameters()).device
@@ -188,6 +247,10 @@ def run_epochs(
                 )
                 saved = time.monotonic()
             watch(record)
+    if keep_checkpoint:
+        write_checkpoint(
+            folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
+        )
     return trainer.progress
 
 
@@ -208,11 +271,16 @@ def finish(
         network.eval()
     calibration = dev.calibrate(network)
     classifier = classifier_of(prepared, calibration["threshold"])
+    warnings = list(start.get("warnings", ()))
+    if message := learnt_nothing(records[best.epoch], dev):
+        warnings.append(message)
+        warn(message)
     classifier.record = {
         **start,
         "finished": True,
         "best_epoch": best.epoch + 1,
         "calibration": calibration,
+        "warnings": warnings,
         "epochs": records,
         "seconds": round(
             sum(r["train_seconds"] + r["dev_seconds"] for r in records), 3
@@ -226,8 +294,23 @@ def finish(
     classifier.save(folder)
     classifier.record = finished
     write_json(folder / "training.json", finished)
-    tidy(folder)
+    tidy(folder, keep_checkpoint=bool(start.get("keep_checkpoint")))
     return classifier
+
+
+def learnt_nothing(record: dict[str, Any], dev: DevSet) -> str | None:
+    """Say so if the epoch that is kept is no better than the commonest label alone."""
+    accuracy, n_texts = record["dev_accuracy"], len(dev.dev.targets)
+    # Deviations of a share mean little where there are few texts.
+    limit = dev.majority_limit if n_texts >= 30 else dev.majority_share
+    if accuracy > limit:
+        return None
+    return (
+        f"the model may have learnt nothing: its dev accuracy, {100 * accuracy:.1f}% "
+        f"of {n_texts:,} texts, is no better than always giving the commonest label, "
+        f"which may reach {100 * min(limit, 1):.1f}%. Try another --learning-rate, "
+        "more --epochs, or more texts."
+    )
 
 
 def classifier_of(prepared: Prepared, threshold: float = 0.5) -> TextClassifier:

@@ -41,17 +41,28 @@ class DevSet:
             self.several, self.source = Encoded(*joined), "joined dev documents"
 
     @cached_property
-    def luck(self) -> float:
-        """Accuracy that always giving the commonest label may reach: two deviations up.
+    def majority_share(self) -> float:
+        """Accuracy on dev of always giving the commonest label.
 
         >>> from textcapsules.config import preset
         >>> dev = Encoded([np.array([1])] * 100, np.eye(2)[[0] * 50 + [1] * 50])
-        >>> DevSet(preset("paper"), dev).luck
+        >>> DevSet(preset("paper"), dev).majority_share
+        0.5
+        """
+        return float(self.dev.targets.mean(0).max()) if len(self.dev.targets) else 0.0
+
+    @cached_property
+    def majority_limit(self) -> float:
+        """Accuracy that such guessing may reach by chance: two deviations up.
+
+        >>> from textcapsules.config import preset
+        >>> dev = Encoded([np.array([1])] * 100, np.eye(2)[[0] * 50 + [1] * 50])
+        >>> DevSet(preset("paper"), dev).majority_limit
         0.6
         """
         if not len(self.dev.targets):
             return 0.0
-        share = float(self.dev.targets.mean(0).max())
+        share = self.majority_share
         return share + 2 * math.sqrt(share * (1 - share) / len(self.dev.targets))
 
     def judge(self, network: System) -> dict[str, float]:
