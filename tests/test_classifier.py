@@ -215,7 +215,7 @@ def test_each_damaged_file_is_named(tmp_path, name, damage):
 
 
 def test_missing_folder_is_told(tmp_path):
-    broken(tmp_path / "gone", "gone must be a model folder; got one without config")
+    broken(tmp_path / "gone", "gone must be a model folder; got no such folder")
 
 
 def test_newer_format_asks_for_an_update(tmp_path):

@@ -154,8 +154,9 @@ def test_folder_is_loaded_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", ["someone/other", "no/such/thing", "runs/.."])
 def test_missing_repository_is_one_line(
-    hub: FakeHub, tmp_path: Path, name: str
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where no such folder lies
     with pytest.raises(DownloadError, match=f"{name!r} must be a model folder, or"):
         from_pretrained(name, cache_dir=tmp_path, endpoint=hub.url)
 
