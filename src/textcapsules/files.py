@@ -17,6 +17,7 @@ from textcapsules.errors import WriteError
 __all__ = [
     "atomic_path",
     "file_sha256",
+    "json_bytes",
     "remove_leftovers",
     "write_bytes",
     "write_json",
@@ -70,7 +71,12 @@ def write_text(path: Path | str, content: str) -> None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` to `path` atomically, as indented JSON."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return `value` as indented JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_tensors(

@@ -1,5 +1,6 @@
 """A run: options in, a model folder out; interrupted at any moment, it can go on."""
 
+import hashlib
 import platform
 import time
 from collections.abc import Callable
@@ -13,17 +14,17 @@ from textcapsules import __version__
 from textcapsules.classifier import (
     Labels,
     TextClassifier,
+    config_json,
     pick_device,
-    read_json,
     read_run_config,
 )
 from textcapsules.config import RunConfig
 from textcapsules.data.example import Corpus
 from textcapsules.errors import ModelFolderError, TextCapsulesError
-from textcapsules.files import write_json
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.rivals.classic import ClassicSystem
+from textcapsules.sums import check_sums, read_record, write_record
 from textcapsules.training.checkpoint import (
     Progress,
     read_checkpoint,
@@ -80,8 +81,14 @@ def train(
         prepared = prepare(config, corpus)
     if folder.is_dir():
         clear(folder)
-    start = {"finished": False, "tensorboard": tensorboard, **prepared.facts}
-    write_json(folder / "training.json", start)
+    options = hashlib.sha256(config_json(prepared.config)).hexdigest()
+    start = {
+        "finished": False,
+        "run": run_mark(options, prepared),
+        "tensorboard": tensorboard,
+        **prepared.facts,
+    }
+    write_record(folder, start, {"config.json": options})
     classifier_of(prepared).save_setup(folder)
     return go_on(prepared, folder, start, on_step, on_epoch)
 
@@ -95,7 +102,8 @@ def resume(
     """Go on with an interrupted run; a finished one is only loaded."""
     folder = Path(folder)
     config = read_run_config(folder)
-    start = read_json(folder / "training.json")
+    start, sums = read_record(folder)
+    check_sums(folder, sums, ["config.json"])
     if start.get("finished"):
         classifier = TextClassifier.load(folder)
         check_record(folder, start)
@@ -143,7 +151,8 @@ def go_on(
         watch(progress.records[0])
     else:
         network = prepared.network.to(pick_device(config.train.device))
-        progress = run_epochs(prepared, network, dev, folder, on_step, watch)
+        mark = start.get("run")
+        progress = run_epochs(prepared, network, dev, folder, mark, on_step, watch)
     return finish(prepared, progress, dev, folder, start)
 
 
@@ -152,26 +161,31 @@ def run_epochs(
     network: nn.Module,
     dev: DevSet,
     folder: Path,
+    mark: str | None,
     on_step: Callable[[Step], None] | None,
     watch: Watch,
 ) -> Progress:
     """Train a network epoch by epoch, with a checkpoint now and then."""
     config, device = prepared.config, next(network.parameters()).device
-    goal, begun = config.train.start_length, (folder / CHECKPOINT).is_file()
+    goal, begun = config.train.start_length, (folder / CHECKPOINT).exists()
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
     trainer = Trainer(config, network, prepared.train, dev, device)
     if begun:
         trainer.progress = read_checkpoint(
-            folder / CHECKPOINT, network, trainer.optimiser
+            folder / CHECKPOINT, network, trainer.optimiser, mark
         )
     saved = time.monotonic()
     with deterministic():
         for record in trainer.epochs(on_step):
             if time.monotonic() - saved >= config.train.checkpoint_seconds:
                 write_checkpoint(
-                    folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
+                    folder / CHECKPOINT,
+                    network,
+                    trainer.optimiser,
+                    trainer.progress,
+                    mark,
                 )
                 saved = time.monotonic()
             watch(record)
@@ -207,14 +221,16 @@ def finish(
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(network),
     }
-    # training.json says finished only once the weights are there.
-    unfinished = {**classifier.record, "finished": False}
-    finished, classifier.record = classifier.record, unfinished
     classifier.save(folder)
-    classifier.record = finished
-    write_json(folder / "training.json", finished)
     tidy(folder)
     return classifier
+
+
+def run_mark(options: str, prepared: Prepared) -> str:
+    """Return what tells a run from others: the sum of its options and its data."""
+    return hashlib.sha256(
+        f"{options} {prepared.facts['fingerprint']}".encode()
+    ).hexdigest()
 
 
 def classifier_of(prepared: Prepared, threshold: float = 0.5) -> TextClassifier:

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import pickle
-import stat
 import sys
 import tempfile
 from contextlib import suppress
@@ -23,6 +22,8 @@ import numba
 from numba.core import compiler, serialize, types
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
+
+from textcapsules.reading import read_regular
 
 __all__ = ["Kernel", "KernelCache", "cache_folder"]
 
@@ -96,15 +97,10 @@ class KernelCache(NullCache):
 
 def read_code(path: Path, stamp: bytes) -> bytes | None:
     """Return the code in a file if it is ours, whole, and made by what `stamp` says."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # a pipe must not be waited for
     try:
-        if not is_own(path.parent.stat()):
+        if not (is_own(path.parent.stat()) and is_own(path.stat())):
             return None
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not (stat.S_ISREG(status.st_mode) and is_own(status)):
-                return None
-            content = file.read(MAX_BYTES)
+        content = read_regular(path, MAX_BYTES)
     except OSError:
         return None
     sums, code = content[: 2 * SUM_BYTES], content[2 * SUM_BYTES :]
