@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from textcapsules.classifier import TextClassifier, write_config
@@ -131,10 +130,5 @@ def test_one_bit_of_the_weights_is_seen(tmp_path: Path, verb: str) -> None:
     content = bytearray((folder / "model.safetensors").read_bytes())
     content[-5] ^= 1
     (folder / "model.safetensors").write_bytes(content)
-    assert (
-        torch.cat([t.ravel() for t in load_file(folder / "model.safetensors").values()])
-        .isfinite()
-        .all()
-    )
     message = refusal(verb, folder, *(["text"] if verb == "predict" else ["--port", 0]))
     assert "model.safetensors must be as it was written; got another" in message
