@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,8 @@ def test_sums_of_a_model_are_those_of_its_files(tmp_path: Path) -> None:
 
 
 def test_record_comes_back_without_its_sums(tmp_path: Path) -> None:
-    write_record(tmp_path, {**RECORD, 7: (1, 2)}, {"a": "0" * 64})
+    given: dict[Any, Any] = {**RECORD, 7: (1, 2)}
+    write_record(tmp_path, given, {"a": "0" * 64})
     record, sums = read_record(tmp_path)
     assert sums == {"a": "0" * 64}
     assert np.isnan(record.pop("NaN"))

@@ -187,11 +187,11 @@ class TextClassifier:
         config = read_run_config(folder)
         weights = folder / weights_file(config)
         record, sums = read_record(folder)
-        if not weights.exists() or record.get("finished") is False:
-            lack = f"without {weights.name}" if not weights.exists() else "broken off"
+        if not record.get("finished", weights.exists()):
             raise ModelFolderError(
-                f"{folder} must hold a finished model; got a run {lack}. Finish it "
-                f"with `textcapsules train --resume {folder}`."
+                f"{folder} must hold a finished model; got a run broken off before "
+                f"{weights.name} was written. Finish it with `textcapsules train "
+                f"--resume {folder}`."
             )
         tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")
@@ -298,5 +298,10 @@ def load_weights(network: System, path: Path) -> None:
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Refuse weights among which one is no number: all scores would be none."""
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        # A NaN is both the least and the greatest; `isfinite` of all takes longer.
+        if (
+            tensor.is_floating_point()
+            and tensor.numel()
+            and not torch.stack(tensor.aminmax()).isfinite().all()
+        ):
             raise ValueError(f"numbers that are not finite in {name!r}")

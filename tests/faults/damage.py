@@ -65,7 +65,7 @@ DAMAGE: dict[str, Damage] = {
     "missing": lambda path, *_: path.unlink(),
     "a folder": replace_by(Path.mkdir),
     "a pipe": replace_by(os.mkfifo),
-    "a device": replace_by(lambda path: path.symlink_to("/dev/zero")),
+    "a device": replace_by(lambda path: path.symlink_to("/dev/null")),
     "endless": grow,
     "deep": lambda path, *_: path.write_text('{"a": ' + "[" * 100_000),
     "deep and closed": lambda path, *_: path.write_text(

@@ -201,7 +201,7 @@ def test_interrupted_fit_is_fitted_again(tmp_path, monkeypatch) -> None:
         patched.setattr("textcapsules.training.run.fit_system", killed)
         with pytest.raises(RuntimeError, match="power cut"):
             train(config, tmp_path / "cut")
-    with pytest.raises(ModelFolderError, match="finished model; got a run without"):
+    with pytest.raises(ModelFolderError, match="finished model; got a run broken off"):
         TextClassifier.load(tmp_path / "cut")
     check_learnt(resume(tmp_path / "cut"), tmp_path / "cut")
 

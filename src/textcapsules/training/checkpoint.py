@@ -105,7 +105,7 @@ def content_sum(tensors: dict[str, Tensor], state: str) -> str:
     digest = hashlib.sha256(state.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy())
+        digest.update(memoryview(tensor.cpu().reshape(-1).view(torch.uint8).numpy()))
     return digest.hexdigest()
 
 

@@ -76,10 +76,10 @@ class KernelCache(NullCache):
             log.info("kernel %s is compiled again: %r", self.name, error)
         return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Any, cres: Any) -> None:
         """Keep the compiled kernel, if there is a place to keep it."""
         try:
-            write_code(*self.place(data.codegen), serialize.dumps(data._reduce()))
+            write_code(*self.place(cres.codegen), serialize.dumps(cres._reduce()))
         except Exception as error:  # a full disk, no home: it is in memory already
             log.info("kernel %s is not kept: %r", self.name, error)
 
