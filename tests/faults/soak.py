@@ -146,10 +146,11 @@ def main() -> None:
     first = random.SystemRandom().randrange(10**9) if asked.seed is None else asked.seed
     os.environ["OMP_NUM_THREADS"] = "1"
     base = Path(tempfile.mkdtemp(prefix="textcapsules-soak-"))
-    source, end = toy_file(base, 24), time.monotonic() + asked.seconds
+    source = toy_file(base, 24)
     usual = whole_run(base / "whole", source, 0)
     whole_run(base / "other", source, 1)
     expected, number, kills = folder_content(base / "whole"), 0, 0
+    end = time.monotonic() + asked.seconds
     while time.monotonic() < end and number < (asked.rounds or number + 1):
         seed = first + number
         say(f"round {number}, seed {seed}")
