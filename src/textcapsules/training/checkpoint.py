@@ -105,7 +105,8 @@ def content_sum(tensors: dict[str, Tensor], state: str) -> str:
     digest = hashlib.sha256(state.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(memoryview(tensor.cpu().reshape(-1).view(torch.uint8).numpy()))
+        content: Any = tensor.cpu().reshape(-1).view(torch.uint8).numpy()
+        digest.update(content)
     return digest.hexdigest()
 
 
