@@ -6,13 +6,18 @@ SMALL := .venv/.installed-small
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format clean
+.PHONY: demo test soak lint format clean
 
 demo: $(SMALL)
 	$(BIN)/textcapsules demo --out runs/demo --overwrite
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# Kills and damaged files for an hour, or for SECONDS.
+SECONDS ?= 3600
+soak: $(STAMP)
+	$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Writes the tables that README.md and docs/ use; no customer ever wrote a line of them.
+"""Writes the tables that README.md and docs/ use: synthetic tickets.
 
 `tickets.csv` has one topic per row, as cheap labels do; `held_out.csv` is for judging,
 `several.csv` has all topics of a ticket between semicolons, and `new.parquet` and

@@ -379,5 +379,5 @@ def test_broken_file_is_told_by_name(
 def test_missing_file_and_folder_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml must be .*No such file"):
         read_config(tmp_path / "gone.toml")
-    with pytest.raises(ConfigError, match=r"must be .*directory"):
+    with pytest.raises(ConfigError, match="got a folder in place of a file"):
         read_config(tmp_path)

@@ -13,7 +13,7 @@ from fake_hub import FakeHub, fake_hub
 from textcapsules import CapsuleClassifier, TextClassifier, from_pretrained, push_to_hub
 from textcapsules.errors import DownloadError, ModelFolderError, TextCapsulesError
 from textcapsules.model_card import model_card
-from toy import model_copy, toy_rows, trained_model
+from toy import model_copy, toy_rows, trained_model, without_sums
 
 TEXTS = [text for text, _ in toy_rows(20, seed=3)] + ["", "<script>cat</script>"]
 REPO = "someone/toy"
@@ -78,7 +78,7 @@ def test_labels_of_an_estimator_survive(hub: FakeHub, tmp_path: Path) -> None:
 
 
 def test_only_the_model_and_its_card_are_shared(hub: FakeHub, tmp_path: Path) -> None:
-    folder = model_copy(tmp_path)
+    folder = without_sums(model_copy(tmp_path))
     (folder / "secret.txt").write_text("mine")
     config = json.loads((folder / "config.json").read_text())
     config["data"]["source"] = "/srv/private/clients.csv"
@@ -136,6 +136,15 @@ def test_card_takes_labels_literally_and_lacks_gracefully() -> None:
         r"| \*stars\* and lines | 0.786 |",
     ]
     assert "| corpus | unknown |" in card
+
+
+def test_file_damaged_on_its_way_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    push_to_hub(trained_model(), REPO, endpoint=hub.url)
+    files = hub.files(REPO)
+    assert b'"birds"' in files["labels.json"]
+    files["labels.json"] = files["labels.json"].replace(b'"birds"', b'"bards"')
+    with pytest.raises(ModelFolderError, match=r"labels\.json must be as it was"):
+        from_pretrained(REPO, cache_dir=tmp_path, endpoint=hub.url)
 
 
 def test_own_card_is_kept(hub: FakeHub, tmp_path: Path) -> None:

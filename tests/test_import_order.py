@@ -16,7 +16,8 @@ ROOT = Path(textcapsules.__file__).parent
 # if it only holds a docstring. A new module fails until it has its place here.
 ORDER = """
     textcapsules
-    errors notices files inputs config.checked config.sections config.run config
+    errors notices files reading sums inputs config.checked config.sections config.run
+    config
     data
     data.example data.contents data.catalogue data.canonical data.split data.read
     data.convert.tables data.convert.trees data.convert.reuters data.convert
@@ -26,7 +27,8 @@ ORDER = """
     text text.tokenize text.vocabulary text.vectors text.lexicon text.trees
     text.treebank text.encode text.batch
     model model.functional model.routing.reference
-    model.routing.cpu_simd model.routing.cpu_rows model.routing.cpu_layout
+    model.routing.cpu_cache model.routing.cpu_simd model.routing.cpu_rows
+    model.routing.cpu_layout
     model.routing.cpu_parts model.routing.cpu_passes model.routing.cpu_kernels
     model.routing.cpu_backward model.routing.cpu_launch model.routing.cpu
     model.routing.gpu_parts model.routing.gpu_call model.routing.gpu_conv

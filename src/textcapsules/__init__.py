@@ -2,10 +2,10 @@
 
 Train on texts that carry one label each, predict all the labels a new text deserves.
 The modules, in the order of the data's path; each imports only from those before it:
-`errors`, `notices`, `files`, `inputs`, `config`, `data`, `text`, `model`, `losses_gpu`,
-`losses`, `metrics`, `calibrate`, `classifier`, `training`, `evaluate`, `bulk`,
-`explain`, `report`, `demo`, `bench`, `progress`, `packed`, `bulk_ray`, `estimator`,
-`model_card`, `hub`, `export`, `serve`, `reproduce`, `cli`.
+`errors`, `notices`, `files`, `reading`, `sums`, `inputs`, `config`, `data`, `text`,
+`model`, `losses_gpu`, `losses`, `metrics`, `calibrate`, `classifier`, `training`,
+`evaluate`, `bulk`, `explain`, `report`, `demo`, `bench`, `progress`, `packed`,
+`bulk_ray`, `estimator`, `model_card`, `hub`, `export`, `serve`, `reproduce`, `cli`.
 """
 
 import importlib

@@ -6,9 +6,8 @@ fastText its own `model.bin`) and `training.json` (the record of its making). No
 it is executable.
 """
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +16,26 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from textcapsules import __version__
 from textcapsules.config import RunConfig, restore
 from textcapsules.errors import ConfigError, InputError, ModelFolderError
-from textcapsules.files import write_json, write_tensors
+from textcapsules.files import file_sha256, json_bytes, write_tensors
 from textcapsules.inputs import check_decision, read_texts
 from textcapsules.metrics import highest
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.score import score_documents
+from textcapsules.reading import check_regular
+from textcapsules.sums import (
+    RECORD,
+    check_sums,
+    read_json,
+    read_record,
+    replace_file,
+    write_record,
+)
 from textcapsules.text.encode import Cuts, Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 
@@ -38,8 +47,9 @@ MODEL_FILES = (
     "tokenizer.json",
     "labels.json",
     "model.safetensors",
-    "training.json",
+    RECORD,
 )
+SETUP_FILES = MODEL_FILES[:3]  # all that is known before training
 FASTTEXT_FILE = "model.bin"  # fastText's, in place of model.safetensors
 
 
@@ -163,23 +173,30 @@ class TextClassifier:
         return tuple(self.labels.names[j] for j in order if chosen[j])
 
     def save(self, folder: Path | str) -> None:
-        """Write the model folder, weights last: a folder that has them is whole."""
+        """Write the model folder, its record last: a folder that has it is whole."""
         folder = Path(folder)
         self.save_setup(folder)
-        write_json(folder / "training.json", self.record)
         weights = folder / weights_file(self.config)
         if isinstance(self.network, ClassicSystem):
             self.network.save(weights)
         else:
             write_tensors(weights, self.network.state_dict())
+        names = (*SETUP_FILES, weights.name)
+        sums = {name: file_sha256(folder / name) for name in names}
+        write_record(folder, self.record, sums)
 
     def save_setup(self, folder: Path) -> None:
         """Write all that is known before training: options, vocabulary and labels."""
         write_config(folder, self.config)
         self.tokenizer.save(folder / "tokenizer.json")
+        self.save_labels(folder)
+
+    def save_labels(self, folder: Path) -> None:
+        """Write the labels and thresholds, also into the folder of a finished model."""
         pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
         labels = [{"name": name, "threshold": least} for name, least in pairs]
-        write_json(folder / "labels.json", {"task": self.labels.task, "labels": labels})
+        content = json_bytes({"task": self.labels.task, "labels": labels})
+        replace_file(folder, "labels.json", content)
 
     @classmethod
     def load(cls, folder: Path | str, device: str = "auto") -> "TextClassifier":
@@ -187,19 +204,22 @@ class TextClassifier:
         folder = Path(folder)
         config = read_run_config(folder)
         weights = folder / weights_file(config)
-        if not weights.is_file():
+        record, sums = read_record(folder)
+        if not record.get("finished", weights.exists()):
             raise ModelFolderError(
-                f"{folder} must hold a finished model; got a run without "
-                f"{weights.name}. Finish it with `textcapsules train --resume "
-                f"{folder}`."
+                f"{folder} must hold a finished model; got a run broken off before "
+                f"{weights.name} was written. Finish it with `textcapsules train "
+                f"--resume {folder}`."
             )
         tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")
+        # Once they could be read: to sum what has no end would have none either.
+        check_sums(folder, sums, SETUP_FILES)
         network = build_system(
             config, n_words=tokenizer.n_words, n_classes=len(labels.names)
         )
         load_weights(network, weights)
-        record = read_json(folder / "training.json")
+        check_sums(folder, sums, [weights.name])
         if not isinstance(network, ClassicSystem):
             network.to(pick_device(device)).eval()
         return cls(config, tokenizer, labels, network, record)
@@ -212,9 +232,14 @@ def weights_file(config: RunConfig) -> str:
 
 
 def write_config(folder: Path, config: RunConfig) -> None:
-    """Write a run's options."""
+    """Write a run's options, also into the folder of a run that is on its way."""
+    replace_file(folder, "config.json", config_json(config))
+
+
+def config_json(config: RunConfig) -> bytes:
+    """Return the content of `config.json`."""
     marks = {"format": FORMAT, "textcapsules": __version__}
-    write_json(folder / "config.json", {**marks, **config.to_dict()})
+    return json_bytes({**marks, **config.to_dict()})
 
 
 def read_run_config(folder: Path) -> RunConfig:
@@ -224,7 +249,7 @@ def read_run_config(folder: Path) -> RunConfig:
             f"{folder} must be a model folder; got no such folder. Name the folder "
             "that `textcapsules train --out` wrote."
         )
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").exists():
         raise ModelFolderError(
             f"{folder} must be a model folder; got one without config.json. "
             "Name the folder that `textcapsules train --out` wrote."
@@ -253,19 +278,6 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # as a name too long
         return False
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of the model folder."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelFolderError(
-            f"{path} must be a readable JSON file; got {error}. Restore the folder."
-        ) from error
-    if not isinstance(value, dict):
-        raise ModelFolderError(f"{path} must hold a JSON object; got {value!r:.40}.")
-    return value
 
 
 def read_labels(path: Path) -> Labels:
@@ -298,13 +310,29 @@ def are_sound(labels: Labels) -> bool:
 def load_weights(network: System, path: Path) -> None:
     """Fill the network, and name the file if it does not fit."""
     try:
+        check_regular(path)
         if isinstance(network, ClassicSystem):
             network.load(path)
         else:
-            network.load_state_dict(load_file(path))
+            weights = load_file(path)
+            check_finite(weights)
+            network.load_state_dict(weights)
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1].strip().rstrip(".")
+        told = getattr(error, "strerror", None) or str(error)
+        reason = told.strip().splitlines()[-1].strip().rstrip(".")
         raise ModelFolderError(
             f"{path} must hold the weights that config.json describes; got: {reason}. "
             "Restore the folder."
         ) from error
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights among which one is no number: all scores would be none."""
+    for name, tensor in tensors.items():
+        # A NaN is both the least and the greatest; `isfinite` of all takes longer.
+        if (
+            tensor.is_floating_point()
+            and tensor.numel()
+            and not torch.stack(tensor.aminmax()).isfinite().all()
+        ):
+            raise ValueError(f"numbers that are not finite in {name!r}")

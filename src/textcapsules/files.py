@@ -19,6 +19,7 @@ __all__ = [
     "REMEDIES",
     "atomic_path",
     "file_sha256",
+    "json_bytes",
     "remedy",
     "remove_leftovers",
     "write_bytes",
@@ -98,7 +99,12 @@ def write_text(path: Path | str, content: str) -> None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` to `path` atomically, as indented JSON."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return `value` as indented JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_tensors(

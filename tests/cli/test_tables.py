@@ -111,7 +111,8 @@ def test_odd_labels_are_told_and_kept_in_the_record():
     told = [line for line in ran.err.splitlines() if ": warning: " in line]
     assert len(told) == 3  # the last: these labels have few texts
     assert "label 'NaN' of 2 texts" in told[0]
-    assert "labels 'CATS' (3 texts) and 'cats' (20 texts) differ only in case" in told[1]
+    both = "labels 'CATS' (3 texts) and 'cats' (20 texts)"
+    assert f"{both} differ only in case" in told[1]
     values = last_json(train("--data", source, "--overwrite", "--json"))
     assert [f"textcapsules: warning: {each}" for each in values["warnings"]] == told
     assert (

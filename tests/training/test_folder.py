@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runs import weights
+from run_folders import weights
 from textcapsules.classifier import MODEL_FILES
 from textcapsules.errors import (
     DataError,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from runs import figures, vectors_file, weights
+from run_folders import figures, vectors_file, weights
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.errors import ConfigError, ModelFolderError
 from textcapsules.training.run import resume, train
@@ -88,7 +88,7 @@ def test_resume_on_changed_vectors_is_refused(source, tmp_path):
         resume(tmp_path / "cut")
 
 
-@pytest.mark.parametrize("damage", ["cut short", "another file", "other shapes"])
+@pytest.mark.parametrize("damage", ["cut short", "another file", "another run's"])
 def test_damaged_checkpoint_is_told(source, tmp_path, damage):
     interrupted(tiny_config(source), tmp_path / "cut")
     path = tmp_path / "cut" / "checkpoint.safetensors"
@@ -105,8 +105,8 @@ def test_damaged_checkpoint_is_told(source, tmp_path, damage):
     ) as caught:
         resume(tmp_path / "cut")
     assert "\n" not in str(caught.value)
-    if damage == "other shapes":
-        assert "size mismatch" in str(caught.value)
+    if damage == "another run's":
+        assert "got: one of another run. Train again" in str(caught.value)
 
 
 def test_resume_without_a_run_is_told(tmp_path):
@@ -171,8 +171,9 @@ def test_epochs_are_added_to_a_finished_run_that_kept_its_checkpoint(source, tmp
 
     with pytest.raises(KeyboardInterrupt):
         resume(tmp_path / "m", epochs=5, on_epoch=stop)
-    assert weights(tmp_path / "m") == before  # the model so far stays in use
-    TextClassifier.load(tmp_path / "m")
+    assert weights(tmp_path / "m") == before
+    with pytest.raises(ModelFolderError, match="must hold a finished model"):
+        TextClassifier.load(tmp_path / "m")
     resume(tmp_path / "m")  # the number of epochs was kept
     found = TextClassifier.load(tmp_path / "m")
     assert found.config.train.epochs == 5

@@ -19,7 +19,7 @@ from textcapsules.training import fit
 from textcapsules.training.loop import Trainer
 from textcapsules.training.run import resume, train
 from textcapsules.training.steps import EagerSteps
-from toy import refusal, run_cli, tiny_config, toy_rows, write_csv
+from toy import refusal, run_cli, tiny_config, toy_rows, without_sums, write_csv
 
 # A word, or for characters a letter, gives each text away.
 TOKENS = {"x": "aaaa bbbb", "y": "1111 2222"}
@@ -201,7 +201,7 @@ def test_interrupted_fit_is_fitted_again(tmp_path, monkeypatch) -> None:
         patched.setattr("textcapsules.training.run.fit_system", killed)
         with pytest.raises(RuntimeError, match="power cut"):
             train(config, tmp_path / "cut")
-    with pytest.raises(ModelFolderError, match="finished model; got a run without"):
+    with pytest.raises(ModelFolderError, match="finished model; got a run broken off"):
         TextClassifier.load(tmp_path / "cut")
     check_learnt(resume(tmp_path / "cut"), tmp_path / "cut")
 
@@ -253,7 +253,7 @@ def test_model_folder_of_before_the_rivals_still_loads(tmp_path: Path) -> None:
     assert values.pop("rival")
     (folder / "config.json").write_text(json.dumps(values))
     texts = [text for text, _ in toy_rows(5)]
-    loaded = TextClassifier.load(folder, "cpu")
+    loaded = TextClassifier.load(without_sums(folder), "cpu")
     np.testing.assert_array_equal(loaded.scores(texts), model.scores(texts))
     assert loaded.config == model.config
 

@@ -10,7 +10,7 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
-from runs import figures, vectors_file, weights
+from run_folders import figures, vectors_file, weights
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.config import preset as preset_run
 from textcapsules.errors import (

@@ -18,8 +18,11 @@ from textcapsules.config.sections import (
     TrainConfig,
 )
 from textcapsules.errors import ConfigError
+from textcapsules.reading import read_regular
 
 __all__ = ["PRESETS", "RunConfig", "from_dict", "preset", "read_config", "restore"]
+
+MAX_BYTES = 1 << 24  # of a file of options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,13 +163,14 @@ def read_config(path: Path | str) -> RunConfig:
     """Read a run from a TOML or JSON file."""
     path = Path(path)
     try:
-        content = path.read_text(encoding="utf-8")
+        content = read_regular(path, MAX_BYTES).decode()
         values = (
             json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
         )
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"{path} must be a readable TOML or JSON file; got {error}."
+            f"{path} must be a readable TOML or JSON file; got {reason}."
         ) from error
     except RecursionError as error:
         raise ConfigError(

@@ -15,6 +15,7 @@ from tokenizers import Encoding, Tokenizer, models, trainers
 
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_text
+from textcapsules.reading import read_regular
 from textcapsules.text.tokenize import (
     ALPHABET,
     BLANK,
@@ -32,6 +33,7 @@ __all__ = ["PAD", "PAD_ID", "UNK", "UNK_ID", "Located", "TextTokenizer", "Token"
 PAD, PAD_ID = "[PAD]", 0
 UNK, UNK_ID = "[UNK]", 1
 
+_MAX_BYTES = 1 << 30  # of a tokenizer's file; three million words have a tenth
 _ENCODED_TOGETHER = 4096  # texts; bounds the memory of the encodings in flight
 
 # Threads of the Rust library do not survive a fork, and it warns on stderr of a fork
@@ -183,9 +185,9 @@ class TextTokenizer:
     def load(cls, path: Path | str) -> "TextTokenizer":
         """Read what `save` wrote; the rule is recognised by what it does."""
         try:
-            content = Path(path).read_text(encoding="utf-8")
+            content = read_regular(path, _MAX_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise _damaged(path, error) from error
+            raise _damaged(path, getattr(error, "strerror", error)) from error
         try:
             tokenizer = Tokenizer.from_str(content)
         except Exception as error:  # the Rust library raises nothing narrower

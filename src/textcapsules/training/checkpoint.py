@@ -5,6 +5,7 @@ Adam's moments and the records so far are the whole state: a run killed at any m
 and resumed ends with the weights of the run that was not.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +16,21 @@ from torch import Tensor, nn
 
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_tensors
+from textcapsules.reading import check_regular
 
 __all__ = ["Best", "Progress", "epochs_done", "read_checkpoint", "write_checkpoint"]
+
+# What of an epoch's record the rest of the run reads.
+RECORDED = {"epoch", "dev_score", "dev_accuracy", "train_seconds", "dev_seconds"}
+KNOWN_FAULTS = (
+    SafetensorError,
+    OSError,
+    KeyError,
+    ValueError,
+    RuntimeError,  # RecursionError among them
+    TypeError,
+    AttributeError,
+)
 
 
 class Best(NamedTuple):
@@ -35,59 +49,94 @@ class Progress(NamedTuple):
 
 
 def write_checkpoint(
-    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress
+    path: Path,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+    run: str | None = None,
 ) -> None:
-    """Write the state of a run."""
+    """Write the state of a run, whose mark `run` is."""
     tensors = {f"network.{name}": t for name, t in network.state_dict().items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in moments.items()}
-    state: dict[str, Any] = {"records": progress.records}
+    state: dict[str, Any] = {"run": run, "records": progress.records}
     if progress.best is not None:
         state |= {"best_epoch": progress.best.epoch, "best_score": progress.best.score}
         tensors |= {f"best.{name}": t for name, t in progress.best.weights.items()}
-    write_tensors(
-        path,
-        {name: t.detach().contiguous() for name, t in tensors.items()},
-        metadata={"state": json.dumps(state)},
-    )
+    tensors = {name: t.detach().contiguous() for name, t in tensors.items()}
+    text = json.dumps(state)
+    # The sum stands in the file itself: two files cannot be replaced at once.
+    metadata = {"state": text, "sha256": content_sum(tensors, text)}
+    write_tensors(path, tensors, metadata)
 
 
 def read_checkpoint(
-    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer
+    path: Path,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    run: str | None = None,
 ) -> Progress:
     """Restore network and optimiser in place, and return the progress."""
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
-            state = json.loads((file.metadata() or {})["state"])
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        known = metadata.get("sha256")  # none in those of earlier versions
+        if known is not None and known != content_sum(tensors, metadata["state"]):
+            raise ValueError("another content than was written (its SHA-256 differs)")
+        state = json.loads(metadata["state"])
+        if state.get("run") != run:
+            raise ValueError("one of another run")
         network.load_state_dict(_part(tensors, "network."))
         _restore_adam(optimiser, _part(tensors, "adam."))
-        best = None
-        if "best_epoch" in state:
-            weights = _part(tensors, "best.")
-            best = Best(state["best_epoch"], state["best_score"], weights)
-        return Progress(state["records"], best)
-    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+        return _progress(state, _part(tensors, "best."))
+    except KNOWN_FAULTS as error:
         raise _damaged(path, error) from error
 
 
 def epochs_done(path: Path) -> int:
     """Return how many epochs a checkpoint has behind it; none where there is none."""
-    if not path.is_file():
+    if not path.exists():
         return 0
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             return len(json.loads((file.metadata() or {})["state"])["records"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except KNOWN_FAULTS as error:
         raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> ModelFolderError:
-    reason = (str(error) or repr(error)).splitlines()[-1].strip().rstrip(".")
+    told = getattr(error, "strerror", None) or str(error) or repr(error)
+    reason = told.splitlines()[-1].strip().rstrip(".")
     return ModelFolderError(
         f"{path} must be a checkpoint of this run; got: {reason}. "
         "Train again with --overwrite."
     )
+
+
+def content_sum(tensors: dict[str, Tensor], state: str) -> str:
+    """Return the SHA-256 of all that a checkpoint holds."""
+    digest = hashlib.sha256(state.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        content: Any = tensor.cpu().reshape(-1).view(torch.uint8).numpy()
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _progress(state: dict[str, Any], weights: dict[str, Tensor]) -> Progress:
+    """Return the progress a state tells of, if it is one that a run can be in."""
+    records = state.get("records")
+    best, score = state.get("best_epoch", -1), state.get("best_score")
+    if not isinstance(records, list) or not all(
+        isinstance(record, dict) and record.keys() >= RECORDED for record in records
+    ):
+        raise ValueError("a state without the records of its epochs")
+    if best not in range(len(records)) or not isinstance(score, float | int):
+        raise ValueError("a state without its best epoch")
+    return Progress(records, Best(best, score, weights))
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

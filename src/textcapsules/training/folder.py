@@ -3,9 +3,10 @@
 import shutil
 from pathlib import Path
 
-from textcapsules.classifier import FASTTEXT_FILE, MODEL_FILES, read_json
+from textcapsules.classifier import FASTTEXT_FILE, MODEL_FILES
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import remove_leftovers, write_error
+from textcapsules.sums import read_json
 from textcapsules.training.lock import LOCK
 
 __all__ = ["CHECKPOINT", "TENSORBOARD", "check_folder", "clear", "tidy"]

@@ -1,5 +1,6 @@
 """A run: options in, a model folder out; interrupted at any moment, it can go on."""
 
+import hashlib
 import platform
 import time
 from collections.abc import Callable
@@ -13,19 +14,19 @@ from textcapsules import __version__
 from textcapsules.classifier import (
     Labels,
     TextClassifier,
+    config_json,
     pick_device,
-    read_json,
     read_run_config,
     write_config,
 )
 from textcapsules.config import CLASSIC, RunConfig
 from textcapsules.data.example import Corpus
 from textcapsules.errors import ConfigError, ModelFolderError, TextCapsulesError
-from textcapsules.files import write_json
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.notices import collect_warnings, warn
+from textcapsules.sums import check_sums, read_record, write_record
 from textcapsules.training.checkpoint import (
     Progress,
     epochs_done,
@@ -94,14 +95,16 @@ def train(
     with locked(folder):
         check_folder(folder, overwrite)  # another run may have been here meanwhile
         clear(folder)
+        options = hashlib.sha256(config_json(prepared.config)).hexdigest()
         start = {
             "finished": False,
+            "run": run_mark(options, prepared),
             "tensorboard": tensorboard,
             "keep_checkpoint": keep_checkpoint,
             **prepared.facts,
             "warnings": warnings,
         }
-        write_json(folder / "training.json", start)
+        write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
         return go_on(prepared, folder, start, on_step, on_epoch, measure)
 
@@ -126,7 +129,8 @@ def resume(
     folder = Path(folder)
     config = read_run_config(folder)
     check_unlocked(folder)
-    start = read_json(folder / "training.json")
+    start, sums = read_record(folder)
+    check_sums(folder, sums, ["config.json"])
     if start.get("finished") and epochs in (None, config.train.epochs):
         classifier = TextClassifier.load(folder)
         check_record(folder, start)
@@ -146,7 +150,7 @@ def resume(
         if epochs is not None:
             # In this order, an end in between leaves a run that can be resumed.
             start = {**start, "finished": False}
-            write_json(folder / "training.json", start)
+            write_record(folder, start, sums)
             write_config(folder, prepared.config)
         return go_on(prepared, folder, start, on_step, on_epoch)
 
@@ -210,10 +214,7 @@ def go_on(
             watch(progress.records[0])
         else:
             network = prepared.network.to(pick_device(config.train.device))
-            keep = bool(start.get("keep_checkpoint"))
-            progress = run_epochs(
-                prepared, network, dev, folder, on_step, watch, keep_checkpoint=keep
-            )
+            progress = run_epochs(prepared, network, dev, folder, start, on_step, watch)
     return finish(prepared, progress, dev, folder, start)
 
 
@@ -222,35 +223,37 @@ def run_epochs(
     network: nn.Module,
     dev: DevSet,
     folder: Path,
+    start: dict[str, Any],
     on_step: Callable[[Step], None] | None,
     watch: Watch,
-    *,
-    keep_checkpoint: bool,
 ) -> Progress:
     """Train a network epoch by epoch, with a checkpoint now and then."""
     config, device = prepared.config, next(network.parameters()).device
-    goal, begun = config.train.start_length, (folder / CHECKPOINT).is_file()
+    goal, begun = config.train.start_length, (folder / CHECKPOINT).exists()
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
     trainer = Trainer(config, network, prepared.train, dev, device)
+    mark = start.get("run")
     if begun:
         trainer.progress = read_checkpoint(
-            folder / CHECKPOINT, network, trainer.optimiser
+            folder / CHECKPOINT, network, trainer.optimiser, mark
         )
+
+    def save() -> None:
+        write_checkpoint(
+            folder / CHECKPOINT, network, trainer.optimiser, trainer.progress, mark
+        )
+
     saved = time.monotonic()
     with deterministic():
         for record in trainer.epochs(on_step):
             if time.monotonic() - saved >= config.train.checkpoint_seconds:
-                write_checkpoint(
-                    folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
-                )
+                save()
                 saved = time.monotonic()
             watch(record)
-    if keep_checkpoint:
-        write_checkpoint(
-            folder / CHECKPOINT, network, trainer.optimiser, trainer.progress
-        )
+    if start.get("keep_checkpoint"):
+        save()
     return trainer.progress
 
 
@@ -288,14 +291,16 @@ def finish(
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(network),
     }
-    # training.json says finished only once the weights are there.
-    unfinished = {**classifier.record, "finished": False}
-    finished, classifier.record = classifier.record, unfinished
     classifier.save(folder)
-    classifier.record = finished
-    write_json(folder / "training.json", finished)
     tidy(folder, keep_checkpoint=bool(start.get("keep_checkpoint")))
     return classifier
+
+
+def run_mark(options: str, prepared: Prepared) -> str:
+    """Return what tells a run from others: the sum of its options and its data."""
+    return hashlib.sha256(
+        f"{options} {prepared.facts['fingerprint']}".encode()
+    ).hexdigest()
 
 
 def learnt_nothing(record: dict[str, Any], dev: DevSet) -> str | None:

@@ -355,18 +355,19 @@ def test_the_package_imports_without_numba() -> None:
     assert answer.stdout.strip() == "numba is not installed", answer.stderr
 
 
-def test_machine_code_goes_to_the_cache_or_where_it_can(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    good = cpu_launch.code_folder.__wrapped__()
-    assert good.is_relative_to(tmp_path / "textcapsules" / "kernels")
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    other = cpu_launch.code_folder.__wrapped__()
-    assert other.is_dir() and not other.is_relative_to(tmp_path)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
-    assert cpu_launch.code_folder.__wrapped__().is_relative_to(tmp_path / "numba")
-    other.rmdir()
+def test_a_broken_compiler_leaves_the_plain_code(monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no\nLLVM")
+
+    monkeypatch.setattr(cpu_launch, "forward_kernel", broken)
+    monkeypatch.setattr(cpu, "problem", cpu_launch.problem.__wrapped__)
+    given = problem()
+    assert cpu.supports(*given[:3]) == (
+        "the kernels cannot be compiled (RuntimeError: no LLVM)"
+    )
+    plain = route_windows(*given, backend="vote-free")
+    for one, other in zip(route_windows(*given), plain, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_training_run_follows_the_reference() -> None:

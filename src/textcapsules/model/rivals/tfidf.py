@@ -133,6 +133,9 @@ class TfidfLinear(ClassicSystem):
             )
         except (SafetensorError, OSError, KeyError) as error:
             raise ValueError(str(error)) from error
+        for name in ("idf", "weight", "bias"):
+            if not tensors[name].isfinite().all():
+                raise ValueError(f"numbers that are not finite in {name!r}")
         places = {number: place for place, number in enumerate(words.tolist())}
         self.vectorizer = new_vectorizer(places)
         self.vectorizer.idf_ = idf.numpy()

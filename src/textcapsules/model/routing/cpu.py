@@ -1,7 +1,7 @@
 """Routing on a CPU by compiled kernels: the same results as `reference`, sooner.
 
 The kernels (`cpu_kernels`, `cpu_backward`) are compiled by numba at their first use and
-kept in the user's cache, so a second process loads them (`cpu_launch`).
+kept in the user's cache, so a second process loads them (`cpu_launch`, `cpu_cache`).
 """
 
 import functools
@@ -18,6 +18,7 @@ from textcapsules.model.routing.cpu_launch import (
     backward_kernel,
     forward_kernel,
     layout,
+    problem,
     run,
 )
 from textcapsules.model.routing.reference import Routed, RoutingOptions
@@ -52,7 +53,13 @@ def supports(
         return "the types of capsules, transform and bias differ"
     if options.squash not in SQUASH_CODES:
         return f"the squash {options.squash!r} is unknown"
-    return None
+    return problem(capsules.dtype, wants_gradient(capsules, transform, bias))
+
+
+def wants_gradient(*tensors: Tensor | None) -> bool:
+    """Tell whether a backward pass may follow."""
+    needed = any(t is not None and t.requires_grad for t in tensors)
+    return torch.is_grad_enabled() and needed
 
 
 def route_windows_cpu(
@@ -80,9 +87,7 @@ def route_windows_cpu(
     reason = supports(capsules, transform, bias, options)
     if reason:
         raise ValueError(f"the CPU kernels cannot route this: {reason}.")
-    keep = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (capsules, transform, bias)
-    )
+    keep = wants_gradient(capsules, transform, bias)
     routed = Route.apply(capsules, transform, bias, mask, options, couplings, keep)
     return Routed(*routed)  # type: ignore[misc]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import types
 
+from textcapsules.model.routing.cpu_cache import Kernel
 from textcapsules.model.routing.cpu_kernels import (
     clear,
     meet,
@@ -34,7 +35,6 @@ from textcapsules.model.routing.cpu_layout import (
     Parents,
     Pass,
     Sizes,
-    c_function,
     fetch_add,
     pointer,
     pointers,
@@ -335,7 +335,6 @@ def backward_kernel(number: types.Float) -> Any:
     """Compile the backward pass for a type of numbers, as a C function of a Block."""
     zero, byte = number(0), types.uint8(0)  # type: ignore[operator]
 
-    @c_function
     def backward(data):
         block = pointer(data, types.int64(0))
         at = BLOCK_HEAD + fetch_add(block, 1) * block[2]
@@ -351,4 +350,4 @@ def backward_kernel(number: types.Float) -> Any:
         work = pointers(unpack(Pass, block, at + N_CHILDREN + N_PARENTS), zero)
         groups_back(sizes, mask, arrays, gradients, children, parents, work, block)
 
-    return backward
+    return Kernel(backward, f"backward-{number}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import types
 
+from textcapsules.model.routing.cpu_cache import Kernel
 from textcapsules.model.routing.cpu_layout import (
     BLOCK_HEAD,
     N_ARRAYS,
@@ -25,7 +26,6 @@ from textcapsules.model.routing.cpu_layout import (
     Parents,
     Pass,
     Sizes,
-    c_function,
     fetch_add,
     pointer,
     pointers,
@@ -222,7 +222,6 @@ def forward_kernel(number: types.Float) -> Any:
     """Compile the forward pass for a type of numbers, as a C function of a Block."""
     zero, byte = number(0), types.uint8(0)  # type: ignore[operator]
 
-    @c_function
     def forward(data):
         block = pointer(data, types.int64(0))
         at = BLOCK_HEAD + fetch_add(block, 1) * block[2]
@@ -236,4 +235,4 @@ def forward_kernel(number: types.Float) -> Any:
         work = pointers(unpack(Pass, block, at + N_CHILDREN + N_PARENTS), zero)
         route_groups(sizes, mask, arrays, children, parents, work, block)
 
-    return forward
+    return Kernel(forward, f"forward-{number}")

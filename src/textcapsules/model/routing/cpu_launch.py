@@ -7,11 +7,9 @@ for the cores.
 
 import ctypes
 import functools
-import hashlib
 import importlib
 import itertools
 import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -26,19 +24,11 @@ __all__ = [
     "backward_kernel",
     "forward_kernel",
     "layout",
+    "problem",
     "run",
 ]
 
 PACKAGE = "textcapsules.model.routing"
-FILES = (
-    "cpu_simd",
-    "cpu_rows",
-    "cpu_layout",
-    "cpu_parts",
-    "cpu_passes",
-    "cpu_kernels",
-    "cpu_backward",
-)
 C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 VECTOR_BYTES = 64
 CHUNK_VECTORS = 8  # as in cpu_parts, which cannot be imported without numba
@@ -140,43 +130,22 @@ def backward_kernel(dtype: torch.dtype) -> Any:
 
 @functools.cache
 def compile_cached(name: str, dtype: torch.dtype) -> Any:
-    """Compile `module.function`, or load its machine code from our cache folder.
-
-    Numba asks for the folder when it decorates, and looks only at the age of a
-    function's own file; ours carries the sum of all files that are compiled together.
-    """
-    from numba import config, types
+    """Compile `module.function`, or load its machine code from the cache."""
+    from numba import types
 
     module, function = name.split(".")
     number = types.float32 if dtype == torch.float32 else types.float64
-    settings: Any = config
-    before = settings.CACHE_DIR
-    try:
-        settings.CACHE_DIR = str(code_folder())
-        return getattr(importlib.import_module(f"{PACKAGE}.{module}"), function)(number)
-    finally:
-        settings.CACHE_DIR = before
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), function)(number)
 
 
 @functools.cache
-def code_folder() -> Path:
-    """Return a folder for machine code that can be written to."""
-    digest = hashlib.sha256()
-    for name in FILES:
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
-    folder = cache_folder() / digest.hexdigest()[:16]
+def problem(dtype: torch.dtype, back: bool) -> str | None:
+    """Return why the kernels cannot be had on this machine, or None if they can."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:  # no home, or one that is read-only
-        return Path(tempfile.mkdtemp(prefix="textcapsules-kernels-"))
-
-
-def cache_folder() -> Path:
-    """Return where machine code is kept, for all versions of the kernels."""
-    named, base = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    if named:
-        return Path(named) / "textcapsules"
-    # The same place as data.read.cache_folder, which the model must not import.
-    return (Path(base) if base else Path.home() / ".cache") / "textcapsules" / "kernels"
+        forward_kernel(dtype)
+        if back:
+            backward_kernel(dtype)
+    except Exception as error:  # of a compiler that is broken, in whatever way
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"the kernels cannot be compiled ({reason:.200})"
+    return None

@@ -9,7 +9,7 @@ addresses become pointers.
 
 from typing import NamedTuple
 
-from numba import cfunc, types
+from numba import types
 from numba.core import cgutils
 
 from textcapsules.model.routing.cpu_rows import places
@@ -23,7 +23,6 @@ __all__ = [
     "Parents",
     "Pass",
     "Sizes",
-    "c_function",
     "fetch_add",
     "pointer",
     "pointers",
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 BLOCK_HEAD = 3
-c_function = cfunc(types.void(types.voidptr), error_model="numpy", cache=True)
 
 
 class Sizes(NamedTuple):

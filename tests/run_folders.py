@@ -1,5 +1,6 @@
 """What tests of a training run look at: its weights, its figures, a file of vectors."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ TIMES = ("train_seconds", "dev_seconds")
 
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
+
+
+def folder_content(folder: Path) -> dict[str, bytes]:
+    """Return all files of a model; of its record only what no clock decides."""
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    record = json.loads(content["training.json"])
+    del record["seconds"], record["ended"], record["sha256"]["training.json"]
+    for epoch in record["epochs"]:
+        del epoch["train_seconds"], epoch["dev_seconds"]
+    content["training.json"] = json.dumps(record).encode()
+    return content
 
 
 def figures(classifier: TextClassifier) -> list[dict[str, Any]]:
