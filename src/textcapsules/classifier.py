@@ -19,11 +19,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from textcapsules import __version__
-from textcapsules.config import RunConfig, restore
-from textcapsules.errors import ConfigError, ModelFolderError
+from textcapsules.config import CLASSIC, RunConfig, restore
+from textcapsules.errors import ConfigError, ModelFolderError, TextCapsulesError
 from textcapsules.files import write_json, write_tensors
 from textcapsules.metrics import highest
 from textcapsules.model.builder import System, build_system
+from textcapsules.model.embedding import EXTRA, saved_tensors
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Encoder
@@ -153,7 +154,7 @@ class TextClassifier:
         if isinstance(self.network, ClassicSystem):
             self.network.save(weights)
         else:
-            write_tensors(weights, self.network.state_dict())
+            write_tensors(weights, saved_tensors(self.network))
 
     def save_setup(self, folder: Path) -> None:
         """Write all that is known before training: options, vocabulary and labels."""
@@ -178,10 +179,7 @@ class TextClassifier:
             )
         tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")
-        network = build_system(
-            config, n_words=tokenizer.n_words, n_classes=len(labels.names)
-        )
-        load_weights(network, weights)
+        network = load_network(config, tokenizer.n_words, len(labels.names), weights)
         record = read_json(folder / "training.json")
         if not isinstance(network, ClassicSystem):
             network.to(pick_device(device)).eval()
@@ -259,13 +257,23 @@ def are_sound(labels: Labels) -> bool:
     )
 
 
-def load_weights(network: System, path: Path) -> None:
-    """Fill the network, and name the file if it does not fit."""
+def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) -> System:
+    """Build and fill the network, and name the file if it does not fit."""
+    is_classic = config.model.architecture in CLASSIC
     try:
+        tensors = {} if is_classic else load_file(path)
+        extra = tensors.pop(EXTRA, None)  # its words are the vocabulary's last
+        n_extra = 0 if extra is None else len(extra)
+        network = build_system(
+            config, n_words=n_words - n_extra, n_classes=n_classes, extra=extra
+        )
         if isinstance(network, ClassicSystem):
             network.load(path)
         else:
-            network.load_state_dict(load_file(path))
+            network.load_state_dict(tensors)
+        return network
+    except TextCapsulesError:
+        raise
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1].strip().rstrip(".")
         raise ModelFolderError(
