@@ -25,6 +25,16 @@ def test_numbers_past_the_trained_rows_are_fixed_ones(training):
     assert torch.equal(found, whole[ids])
 
 
+def test_training_may_be_spared_the_fixed_rows():
+    words = embedding()
+    words.extra_in_training = False
+    ids = torch.tensor([1, 3])
+    assert torch.equal(words.train()(ids), OWN[ids])
+    with pytest.raises(IndexError):
+        words(torch.tensor([4]))
+    assert torch.equal(words.eval()(torch.tensor([4])), EXTRA_ROWS[:1].float())
+
+
 def test_gradients_reach_the_trained_rows_alone():
     words = embedding()
     words(torch.tensor([3, 5, 5, 3, 0])).sum().backward()

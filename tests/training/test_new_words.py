@@ -91,13 +91,10 @@ def classifier(config: RunConfig, tmp_path: Path) -> TextClassifier:
 def test_auto_is_kims_habit_on_the_benchmarks_alone(config: RunConfig):
     corpus: Corpus = load_corpus(config.data)
     assert resolve(config, corpus).text.words_from == "vectors"
-    for source, expected in {
-        "mr": "corpus",
-        "trec": "corpus",
-        "tickets": "vectors",
-    }.items():
+    expected = {"mr": "corpus", "trec": "corpus", "tickets": "vectors"}
+    for source, words_from in expected.items():
         named = config.replace(data={"source": source, "dev": None})
-        assert resolve(named, corpus).text.words_from == expected
+        assert resolve(named, corpus).text.words_from == words_from
         asked = named.replace(text={"words_from": "train"})
         assert resolve(asked, corpus).text.words_from == "train"
 
@@ -125,6 +122,7 @@ def test_rare_words_of_the_training_texts_are_known_by_their_vector(config: RunC
     row = prepared.tokenizer.words.index(RARE)
     assert row >= network.embedding.num_embeddings
     assert any((ids == row).any() for ids in prepared.train.documents)
+    assert network.embedding.extra_in_training
     rows = np.concatenate(prepared.train.documents)
     shares = prepared.facts["vectors"]
     seen = np.unique(rows)
@@ -194,6 +192,7 @@ def test_dev_texts_are_read_as_new_ones_are(config: RunConfig):
     prepared = prepare(config)
     network: Any = prepared.network
     words = prepared.tokenizer.words
+    assert not network.embedding.extra_in_training
     last = prepared.dev.documents[-1].tolist()
     assert last[1:] == [words.index(ONLY_DEV), UNK_ID]
     assert last[1] >= network.embedding.num_embeddings
@@ -266,8 +265,10 @@ def test_an_exported_model_knows_new_words(classifier: TextClassifier, tmp_path:
 
 @pytest.mark.parametrize("method", ["gradient", "integrated"])
 def test_gradients_reach_new_words(classifier: TextClassifier, method: str):
-    (explanation,) = explain(classifier, ["the tabby"], method=method)
-    assert "tabby" in json.dumps(str(explanation))
+    (explanation,) = explain(classifier, ["the tabby zzz"], method=method)
+    strengths = {label.label: label.tokens[1] for label in explanation.labels}
+    assert explanation.tokens[1].text == "tabby"
+    assert max(strengths, key=lambda name: strengths[name]) == "cats"
 
 
 @pytest.mark.parametrize(

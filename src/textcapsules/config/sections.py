@@ -71,8 +71,8 @@ class TextConfig(Checked):
         "auto",
         "Words known besides those of the training texts: none (train), all that have "
         "a vector, which stays fixed (vectors), or those of the dev and test texts "
-        "that have one, which is trained (corpus; Kim's habit, labels unused); auto: "
-        "corpus for the benchmark corpora, else vectors",
+        "that have one, by a row like the training words' (corpus; Kim's habit, labels "
+        "unused); auto: corpus for the benchmark corpora, else vectors",
     )
     vector_words: int = option(
         130_000,

@@ -21,6 +21,8 @@ class WordEmbedding(nn.Embedding):
     """An embedding whose numbers past the trained rows stand for fixed ones."""
 
     extra: Tensor  # (n_extra, V) float16
+    # Whether training texts have words of theirs; where none has, a step is spared.
+    extra_in_training = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -29,7 +31,8 @@ class WordEmbedding(nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Word numbers of any shape to vectors, float32."""
-        if not len(self.extra):
+        spared = self.training and not self.extra_in_training
+        if spared or not len(self.extra):
             return super().forward(input)
         is_extra = input >= self.num_embeddings
         own = super().forward(input.masked_fill(is_extra, 0))

@@ -15,6 +15,7 @@ from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.errors import DataError
 from textcapsules.model.builder import System, build_system
+from textcapsules.model.embedding import WordEmbedding
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.text.encode import Encoder, word_ids
 from textcapsules.text.lexicon import word_classes
@@ -81,6 +82,11 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         extra=extra,
         word_classes=sentiment_classes(config, words[0]),
     )
+    embedding = getattr(network, "embedding", None)
+    if isinstance(embedding, WordEmbedding):
+        embedding.extra_in_training = any(  # rarer than min_count, say
+            (word_ids(ids) >= n_trained).any() for ids in train.documents
+        )
     facts = {
         "corpus": corpus.facts,
         "texts": {"train": len(corpus.train), "dev": len(corpus.dev)},
