@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from textcapsules import CapsuleClassifier
 from textcapsules.classifier import TextClassifier
 from textcapsules.config import RunConfig
 from textcapsules.data.example import Corpus
@@ -22,7 +24,7 @@ from textcapsules.text.vocabulary import UNK_ID
 from textcapsules.training.prepare import prepare
 from textcapsules.training.resolve import resolve
 from textcapsules.training.run import resume, train
-from toy import TOPICS, tiny_config, toy_rows, write_csv
+from toy import TINY_MODEL, TOPICS, tiny_config, toy_rows, write_csv
 
 NEW = ["tabby", "hound", "raven"]  # of no text but new ones
 ONLY_DEV = "siamese"
@@ -292,6 +294,24 @@ def test_every_network_of_words_reads_new_ones(
     assert not np.array_equal(*scores)
     loaded = TextClassifier.load(tmp_path / "rival")
     assert np.array_equal(loaded.scores(["the tabby"]), trained.scores(["the tabby"]))
+
+
+def test_an_estimator_keeps_new_words_through_a_pickle(config: RunConfig):
+    texts, topics = zip(*toy_rows(), strict=True)
+    estimator = CapsuleClassifier(
+        preset="paper",
+        epochs=1,
+        vectors=config.text.vectors,
+        options=TINY_MODEL,
+        random_state=0,
+        device="cpu",
+    ).fit(list(texts), list(topics))
+    assert estimator.model_.config.text.words_from == "vectors"
+    copy = pickle.loads(pickle.dumps(estimator))
+    new = ["the tabby", "the hound"]
+    lengths = estimator.decision_function(new)
+    assert not np.array_equal(*lengths)
+    np.testing.assert_array_equal(copy.decision_function(new), lengths)
 
 
 # Folders of other versions, and spoilt ones.
