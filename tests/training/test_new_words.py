@@ -45,7 +45,7 @@ def vectors_of() -> dict[str, list[float]]:
     words += [("tabby", cats), ("hound", dogs), ("raven", birds)]
     words += [(ONLY_DEV, cats), (RARE, cats), ("Paris", cats), ("two words", cats)]
     return {
-        word: (centre + random.normal(size=SIZE) / 10).tolist()
+        word: (centre + random.normal(size=SIZE) / 10).astype(np.float16).tolist()
         for word, centre in words
     }
 
@@ -188,6 +188,18 @@ def test_new_words_change_nothing_in_training(config: RunConfig, tmp_path: Path)
     np.testing.assert_array_equal(extra.numpy(), expected.astype(np.float16))
     assert with_extra.keys() == without.keys()
     assert all(torch.equal(with_extra[name], without[name]) for name in without)
+
+
+def test_kims_habit_reads_the_words_of_dev_texts_no_otherwise(
+    config: RunConfig, tmp_path: Path
+):
+    # No gradient reaches their rows, trained or not.
+    texts = [f"the {ONLY_DEV}", f"{ONLY_DEV} dog"]
+    one, two = (
+        train(config.replace(text={"words_from": words}), tmp_path / words)
+        for words in ("corpus", "vectors")
+    )
+    assert np.array_equal(one.scores(texts), two.scores(texts))
 
 
 def test_dev_texts_are_read_as_new_ones_are(config: RunConfig):
