@@ -35,7 +35,7 @@ ORDER = """
     model.routing.gpu_chunks model.routing.gpu_tiles model.routing.gpu_class
     model.routing.gpu model.routing.gpu_squash
     model.routing.chunked model.routing model.primary_gpu model.layers
-    model.capsnet model.baselines
+    model.embedding model.capsnet model.baselines
     model.rivals model.rivals.output model.rivals.recurrent model.rivals.forest
     model.rivals.tree_lstm model.rivals.lr_lstm model.rivals.kim model.rivals.char_cnn
     model.rivals.vd_cnn model.rivals.classic model.rivals.tfidf model.rivals.fasttext

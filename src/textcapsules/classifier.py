@@ -19,12 +19,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from textcapsules import __version__
-from textcapsules.config import RunConfig, restore
-from textcapsules.errors import ConfigError, InputError, ModelFolderError
+from textcapsules.config import CLASSIC, RunConfig, restore
+from textcapsules.errors import (
+    ConfigError,
+    InputError,
+    ModelFolderError,
+    TextCapsulesError,
+)
 from textcapsules.files import file_sha256, json_bytes, write_tensors
 from textcapsules.inputs import check_decision, read_texts
 from textcapsules.metrics import highest
 from textcapsules.model.builder import System, build_system
+from textcapsules.model.embedding import EXTRA, saved_tensors
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.score import score_documents
 from textcapsules.reading import check_regular
@@ -180,7 +186,7 @@ class TextClassifier:
         if isinstance(self.network, ClassicSystem):
             self.network.save(weights)
         else:
-            write_tensors(weights, self.network.state_dict())
+            write_tensors(weights, saved_tensors(self.network))
         names = (*SETUP_FILES, weights.name)
         sums = {name: file_sha256(folder / name) for name in names}
         write_record(folder, self.record, sums)
@@ -215,10 +221,7 @@ class TextClassifier:
         labels = read_labels(folder / "labels.json")
         # Once they could be read: to sum what has no end would have none either.
         check_sums(folder, sums, SETUP_FILES)
-        network = build_system(
-            config, n_words=tokenizer.n_words, n_classes=len(labels.names)
-        )
-        load_weights(network, weights)
+        network = load_network(config, tokenizer.n_words, len(labels.names), weights)
         check_sums(folder, sums, [weights.name])
         if not isinstance(network, ClassicSystem):
             network.to(pick_device(device)).eval()
@@ -307,16 +310,25 @@ def are_sound(labels: Labels) -> bool:
     )
 
 
-def load_weights(network: System, path: Path) -> None:
-    """Fill the network, and name the file if it does not fit."""
+def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) -> System:
+    """Build and fill the network, and name the file if it does not fit."""
+    is_classic = config.model.architecture in CLASSIC
     try:
         check_regular(path)
+        tensors = {} if is_classic else load_file(path)
+        check_finite(tensors)
+        extra = tensors.pop(EXTRA, None)  # its words are the vocabulary's last
+        n_extra = 0 if extra is None else len(extra)
+        network = build_system(
+            config, n_words=n_words - n_extra, n_classes=n_classes, extra=extra
+        )
         if isinstance(network, ClassicSystem):
             network.load(path)
         else:
-            weights = load_file(path)
-            check_finite(weights)
-            network.load_state_dict(weights)
+            network.load_state_dict(tensors)
+        return network
+    except TextCapsulesError:
+        raise
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         told = getattr(error, "strerror", None) or str(error)
         reason = told.strip().splitlines()[-1].strip().rstrip(".")

@@ -235,7 +235,17 @@ def test_corpora_stand_beside_the_papers_counts(tmp_path):
     add_accuracies(records, "capsule_b/mr", [0.8] * 3, ["x" * 8] * 3)
     row = rows(section(page(records), "Corpora"), "mr")[0]
     counts = ["Made up", "1,234", "56", "8", "8.6k", "0.9k", "1.1k"]
-    assert row[1:] == [*counts, "01234567", "98.7"]
+    assert row[1:] == [*counts, "01234567", "98.7", "-"]
+
+
+def test_true_vectors_are_shown_where_a_record_tells_them(tmp_path):
+    records = Records(tmp_path)
+    told = {"file": "v.npz", "tokens": 0.8, "real_tokens": 0.6}
+    for cell in cells("table1", "capsule_b/mr"):
+        add(records, cell, {"accuracy": 0.8, "right": "ff"}, vectors=told)
+    row = rows(section(page(records), "Corpora"), "mr")[0]
+    assert row[-2:] == ["80.0", "75.0"]
+    assert rows(section(page(records), "Corpora"), "trec")[0][-2:] == ["-", "-"]
 
 
 def test_figure3_draws_the_losses(tmp_path):

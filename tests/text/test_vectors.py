@@ -9,6 +9,7 @@ from textcapsules.errors import DataError
 from textcapsules.text.vectors import (
     coverage,
     load_vectors,
+    other_words,
     random_vectors,
     words_with_vectors,
 )
@@ -73,9 +74,65 @@ def test_every_form_gives_the_same_matrix(any_path):
     assert np.abs(vectors.matrix[[1, 3]]).max() <= 0.25
 
 
-def test_words_with_vectors_lists_and_filters(any_path):
-    assert words_with_vectors(any_path, None) == WORDS
+def test_words_with_vectors_are_found(any_path):
     assert words_with_vectors(any_path, ["x", "café", "the"]) == ["café", "the"]
+
+
+def everything(_word: str) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (9, (["the", "Paris", "日本", "</s>"], 0)),
+        (4, (["the", "Paris", "日本", "</s>"], 0)),
+        (2, (["the", "Paris"], 2)),
+        (0, ([], 4)),
+    ],
+)
+def test_the_files_first_other_words_are_listed(any_path, most, expected):
+    found = other_words(any_path, ["café"], most=most, is_token=everything)
+    assert found == expected
+
+
+def test_words_that_no_text_can_hold_take_no_place(any_path):
+    found = other_words(any_path, [], most=2, is_token=str.islower)
+    assert found == (["the", "café"], 2)  # what comes after the last is not looked at
+
+
+def test_further_words_are_kept_in_half_precision(any_path):
+    vectors = load_vectors(any_path, VOCABULARY[:4], ["café", "the"], seed=1)
+    assert vectors.extra.dtype == np.float16
+    np.testing.assert_array_equal(vectors.extra, ARRAY[[2, 0]].astype(np.float16))
+    alone = load_vectors(any_path, VOCABULARY[:4], seed=1)
+    np.testing.assert_array_equal(vectors.matrix, alone.matrix)
+    assert vectors.is_found.tolist() == [False, False, True, False, True, True]
+    assert vectors.is_real is None
+    assert alone.extra.shape == (0, 6)
+
+
+def test_numbers_too_large_for_half_precision_are_refused(tmp_path):
+    (tmp_path / "v.txt").write_text("the 1 2\na 1 70000\n")
+    load_vectors(tmp_path / "v.txt", ["[PAD]", "a"], ["the"], seed=0)
+    with pytest.raises(DataError, match=r"at most 65504.*got 70000 for 'a'\. Scale"):
+        load_vectors(tmp_path / "v.txt", ["[PAD]", "the"], ["a"], seed=0)
+
+
+def test_an_archive_may_tell_true_vectors_from_estimates(tmp_path):
+    arrays = {"words": np.array(WORDS), "vectors": ARRAY}
+    real = np.array([True, True, False, True, True])
+    np.savez(tmp_path / "v.npz", **arrays, real=real)
+    vectors = load_vectors(tmp_path / "v.npz", VOCABULARY[:5], ["café"], seed=1)
+    assert vectors.is_found.tolist() == [False, False, True, False, True, True]
+    assert vectors.is_real is not None
+    assert vectors.is_real.tolist() == [False, False, True, False, True, False]
+
+
+@pytest.mark.parametrize("real", [np.ones(5), np.ones(4, bool)])
+def test_an_array_of_that_name_may_be_something_else(tmp_path, real):
+    np.savez(tmp_path / "v.npz", words=np.array(WORDS), vectors=ARRAY, real=real)
+    assert load_vectors(tmp_path / "v.npz", VOCABULARY, seed=1).is_real is None
 
 
 def test_half_precision_is_widened(tmp_path):
@@ -118,7 +175,8 @@ def test_words_with_spaces_and_repeated_words_in_text_files(tmp_path):
     (tmp_path / "v.txt").write_text("a 1 2\nat x@y.z 3 4\nat 5 6\nat 7 8\n")
     vectors = load_vectors(tmp_path / "v.txt", ["[PAD]", "at"], seed=0)
     assert vectors.matrix[1].tolist() == [5, 6]
-    assert words_with_vectors(tmp_path / "v.txt", None) == ["a", "at x@y.z", "at"]
+    found, left_out = other_words(tmp_path / "v.txt", [], most=9, is_token=everything)
+    assert (found, left_out) == (["a", "at x@y.z", "at"], 0)
 
 
 def test_coverage_of_types_and_tokens():
@@ -181,6 +239,6 @@ def test_bad_archives_are_refused(tmp_path, arrays, message):
 
 def test_missing_file_and_folder_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"nope.txt must be .*got No such file"):
-        words_with_vectors(tmp_path / "nope.txt", None)
+        words_with_vectors(tmp_path / "nope.txt", [])
     with pytest.raises(DataError, match="must be a readable file"):
-        words_with_vectors(tmp_path, None)
+        words_with_vectors(tmp_path, [])

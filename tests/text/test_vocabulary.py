@@ -220,3 +220,22 @@ def test_a_forked_child_encodes_without_a_warning():
         env=environment,
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("words", {"film": True, "Film": False, "new_york": False, "a b": False}),
+        ("kim", {"n't": True, "don't": False, "!": True, "café": False, "": False}),
+        ("reuters", {"u.s.": True, "of": False, "film": True}),
+    ],
+)
+def test_a_word_is_a_token_where_a_text_can_hold_it(rule, words):
+    tokenizer = TextTokenizer.train(["some text"], rule=rule)
+    assert {word: tokenizer.is_token(word) for word in words} == words
+
+
+def test_further_words_come_after_a_tokenizers_own():
+    tokenizer = TextTokenizer.train(["a film"], rule="words").with_words(["plot"])
+    assert tokenizer.words == ["[PAD]", "[UNK]", "a", "film", "plot"]
+    assert tokenizer.encode(["the plot"], 9)[0].tolist() == [1, 4]

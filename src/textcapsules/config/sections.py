@@ -84,10 +84,18 @@ class TextConfig(Checked):
         low=1,
     )
     vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
-    words_from: Literal["train", "corpus", "vectors"] = option(
-        "corpus",
-        "Besides training words, give a row to words with a vector that occur in the "
-        "corpus's other texts (Kim's habit; labels unused), or to all of the vectors",
+    words_from: Literal["auto", "train", "corpus", "vectors"] = option(
+        "auto",
+        "Words known besides those of the training texts: none (train), all that have "
+        "a vector, which stays fixed (vectors), or those of the dev and test texts "
+        "that have one, by a row like the training words' (corpus; Kim's habit, labels "
+        "unused); auto: corpus for the benchmark corpora, else vectors",
+    )
+    vector_words: int = option(
+        130_000,
+        "Most words known by a fixed vector alone (see --words-from vectors): the "
+        "first of the file",
+        low=0,
     )
 
 

@@ -7,10 +7,13 @@ scores are those of `TextClassifier.scores` whatever a text is padded to.
 
 from typing import Any
 
+from torch import nn
+
 from textcapsules.errors import ModelFolderError
 from textcapsules.export.capsules import as_array, length, route, squash
 from textcapsules.export.graph import Graph
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
+from textcapsules.model.embedding import WordEmbedding, saved_tensors
 from textcapsules.model.layers import ConvCapsules, RoutedLayer
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
@@ -26,7 +29,7 @@ def network_graph(network: Any, max_tokens: int, facts: dict[str, str]) -> Any:
             f"model must be a capsule network to be exported; got a "
             f"{type(network).__name__}. Name another model folder."
         )
-    n_bytes = sum(4 * weight.numel() for weight in network.parameters())
+    n_bytes = sum(each.nbytes for each in saved_tensors(network).values())
     if n_bytes > MAX_BYTES:
         raise ModelFolderError(
             f"model must have under {MAX_BYTES / 1e9:.0f} GB of weights for one ONNX "
@@ -58,8 +61,7 @@ def write_network(graph: Graph, network: CapsuleNetwork, max_tokens: int) -> str
     readable = graph.reduce("ReduceMax", known, 1)  # (B, 1), 1 or 0
     words = to_float(graph, graph.op("Greater", ids, graph.integers(PAD_ID)))
     anything = to_float(graph, graph.op("GreaterOrEqual", ids, graph.integers(PAD_ID)))
-    table = graph.constant(as_array(network.embedding.weight))
-    vectors = graph.op("Gather", table, ids)  # (B, T, V)
+    vectors = write_embedding(graph, network.embedding, ids)  # (B, T, V)
     vectors = graph.op("Transpose", vectors, perm=[0, 2, 1])  # (B, V, T)
     poses = []
     for branch in branches:
@@ -78,6 +80,22 @@ def write_network(graph: Graph, network: CapsuleNetwork, max_tokens: int) -> str
     classes = graph.slice(lengths, 2, 0, network.n_classes)  # (B, 1, n_classes, 1)
     classes = graph.op("Squeeze", classes, graph.integers(1, 3))
     return graph.op("Mul", classes, readable)
+
+
+def write_embedding(graph: Graph, embedding: nn.Embedding, ids: str) -> str:
+    """Look words up, those with fixed vectors in a table of half precision."""
+    own = graph.constant(as_array(embedding.weight))
+    if not isinstance(embedding, WordEmbedding) or not len(embedding.extra):
+        return graph.op("Gather", own, ids)
+    n_words = graph.integers(embedding.num_embeddings)
+    is_own = graph.op("Less", ids, n_words)
+    first = graph.integers(0)
+    vectors = graph.op("Gather", own, graph.op("Where", is_own, ids, first))
+    others = graph.constant(as_array(embedding.extra), dtype="float16")
+    place = graph.op("Max", graph.op("Sub", ids, n_words), first)
+    fixed = to_float(graph, graph.op("Gather", others, place))
+    is_own = graph.op("Unsqueeze", is_own, graph.integers(2))
+    return graph.op("Where", is_own, vectors, fixed)
 
 
 def repeat_first(graph: Graph, columns: str, times: int) -> str:

@@ -1,5 +1,5 @@
 """The network, in order.
 
-`functional`, `routing`, `primary_gpu`, `layers`, `capsnet`, `baselines`, `rivals`,
-`builder`, `score`.
+`functional`, `routing`, `primary_gpu`, `layers`, `embedding`, `capsnet`, `baselines`,
+`rivals`, `builder`, `score`.
 """

@@ -15,6 +15,7 @@ from textcapsules.config import (
 )
 from textcapsules.errors import ConfigError
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
+from textcapsules.model.embedding import WordEmbedding
 from textcapsules.model.layers import (
     ClassCapsules,
     ConvCapsules,
@@ -59,9 +60,13 @@ def build_system(
     n_words: int,
     n_classes: int,
     vectors: Tensor | None = None,
+    extra: Tensor | None = None,
     word_classes: Tensor | None = None,
 ) -> System:
-    """Build what a whole configuration describes, with fresh weights or unfitted."""
+    """Build what a whole configuration describes, with fresh weights or unfitted.
+
+    The arguments are those of `build_network`.
+    """
     several = gives_several(config)
     if config.model.architecture in CLASSIC:
         return build_classic(
@@ -77,6 +82,7 @@ def build_system(
         n_classes=n_classes,
         max_tokens=config.text.max_tokens,
         vectors=vectors,
+        extra=extra,
         rival=config.rival,
         several=several,
         word_classes=word_classes,
@@ -90,6 +96,7 @@ def build_network(
     n_classes: int,
     max_tokens: int,
     vectors: Tensor | None = None,
+    extra: Tensor | None = None,
     rival: RivalConfig | None = None,
     several: bool = False,
     word_classes: Tensor | None = None,
@@ -98,11 +105,12 @@ def build_network(
 
     Args:
         config: the model's options.
-        n_words: size of the vocabulary, padding and unknown included.
+        n_words: rows that training sets, padding and unknown included.
         n_classes: the classes, the orphan not counted.
         max_tokens: longest text; it fixes the size of non-shared transforms.
         vectors: (n_words, V) word vectors, copied; drawn where they are not given, as
             when the weights are about to be loaded.
+        extra: (n_extra, V) float16, fixed vectors of the words numbered from `n_words`.
         rival: further options of networks that are no capsule networks.
         several: whether a text may have several classes, for those networks.
         word_classes: (n_words,) kinds of words, for the lr-lstm.
@@ -119,7 +127,7 @@ def build_network(
         )
     if vectors is None:
         vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
-    embedding = build_embedding(config, vectors)
+    embedding = build_embedding(config, vectors, extra)
     if config.architecture in CAPSULES:
         return build_capsules(config, embedding, n_classes, max_tokens)
     return build_word_network(
@@ -132,16 +140,22 @@ def build_network(
     )
 
 
-def build_embedding(config: ModelConfig, vectors: Tensor) -> nn.Embedding:
+def build_embedding(
+    config: ModelConfig, vectors: Tensor, extra: Tensor | None
+) -> WordEmbedding:
     """Return an embedding of copied vectors, its padding zero unless padding votes."""
     is_masked = config.mask_padding or config.architecture not in CAPSULES
-    embedding = nn.Embedding.from_pretrained(
+    embedding = WordEmbedding.from_pretrained(
         vectors.clone(),
         freeze=config.embeddings == "static",
         padding_idx=0 if is_masked else None,
     )
     if is_masked:  # what completes a short text must be zero
         nn.init.zeros_(embedding.weight[0])
+    if extra is not None:
+        if extra.shape[1:] != vectors.shape[1:]:
+            raise ValueError("fixed word vectors must be as long as the trained ones.")
+        embedding.extra = extra
     return embedding
 
 

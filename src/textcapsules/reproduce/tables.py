@@ -89,6 +89,7 @@ def corpora(board: Board) -> str:
     header = ["corpus", "what it is", "train", "dev", "test"]
     header += ["paper's train", "paper's dev", "paper's test"]
     header += ["SHA-256 of the texts", "% of tokens with a vector"]
+    header += ["% of these true GoogleNews vectors"]
     remarks = dict.fromkeys(
         f"- {card(name).folder}: {remark}\n"
         for name in CORPORA
@@ -102,12 +103,15 @@ def counts(run: Record | None, corpus: str) -> list[str]:
     paper = published.sizes(corpus)
     theirs = [paper.get(part, NOTHING) for part in ("train", "dev", "test")]
     if run is None:
-        return [NOTHING] * 3 + theirs + [NOTHING] * 2
+        return [NOTHING] * 3 + theirs + [NOTHING] * 3
     texts = {**run["texts"], "test": run["test"][corpus]["texts"]}
     ours = [f"{texts[part]:,}" for part in ("train", "dev", "test")]
     sums = " ".join(each[:8] for each in run["data"]["sha256"].values())
-    share = run["vectors"].get("tokens")
-    return [*ours, *theirs, sums, NOTHING if share is None else f"{100 * share:.1f}"]
+    share, real = (run["vectors"].get(name) for name in ("tokens", "real_tokens"))
+    known = NOTHING if share is None else f"{100 * share:.1f}"
+    # Older records do not tell true vectors from estimates.
+    true = f"{100 * real / share:.1f}" if share and real is not None else NOTHING
+    return [*ours, *theirs, sums, known, true]
 
 
 def table1(board: Board) -> str:

@@ -1,10 +1,11 @@
 """Pretrained word vectors for the words of a vocabulary.
 
-Read are `.npz` (arrays `words` and `vectors`, no pickles), word2vec's binary and text
-forms, and GloVe's text without a header line, each gzipped or not; the content decides,
-not the name. The text and binary forms are read as a stream of which only the words
-asked for are kept, so a file far larger than memory will do. A word must match exactly:
-the file's `Paris` does not serve the vocabulary's `paris`.
+A file may be `.npz` (arrays `words` and `vectors`, no pickles), word2vec's binary or
+text form, or GloVe's text without a header line, each gzipped or not; the content
+decides, not the name. The text and binary forms are read as a stream of which only the
+words asked for are kept, so a file far larger than memory will do. A word must match
+exactly: the file's `Paris` does not serve the vocabulary's `paris`. An `.npz` may have
+a further array `real` (bool), which tells true vectors from estimates.
 """
 
 import gzip
@@ -27,6 +28,7 @@ __all__ = [
     "Vectors",
     "coverage",
     "load_vectors",
+    "other_words",
     "random_vectors",
     "words_with_vectors",
 ]
@@ -41,7 +43,9 @@ class Vectors(NamedTuple):
     """The embedding matrix of a vocabulary."""
 
     matrix: np.ndarray  # (n_words, V) float32
-    is_found: np.ndarray  # (n_words,) bool: the row comes from the file
+    is_found: np.ndarray  # (n_words + n_extra,) bool: the row comes from the file
+    extra: np.ndarray  # (n_extra, V) float16: the file's vectors of further words
+    is_real: np.ndarray | None  # the same, and no estimate; None: the file tells not
 
     @property
     def found(self) -> int:
@@ -62,11 +66,13 @@ class _Source(NamedTuple):
     size: int  # V
     entries: Iterator[tuple[str, Any]]  # each word and its vector, still unread
     read: Callable[[Any], np.ndarray]  # such a vector -> (V,)
+    real: np.ndarray | None = None  # which entries are no estimates, if it is told
 
 
 def load_vectors(
     path: Path | str,
     words: Sequence[str],
+    extra_words: Sequence[str] = (),
     *,
     seed: int,
     low: float = -0.25,
@@ -78,23 +84,53 @@ def load_vectors(
     The drawn numbers depend on the seed and on a word's place alone. Row 0 is padding:
     zero, or drawn like an unknown word. Of a word that the file has twice, the first
     vector counts.
+
+    Args:
+        path: the file.
+        words: of the vocabulary, in row order.
+        extra_words: further words that the file has (see `other_words`).
+        seed: of the drawn numbers.
+        low: least drawn number.
+        high: greatest drawn number.
+        padding: what row 0 is.
     """
-    rows = {word: row for row, word in enumerate(words) if row > 0}
+    n_words = len(words)
+    rows = {word: row for row, word in enumerate((*words, *extra_words)) if row > 0}
     with _open_source(Path(path)) as source:
         drawn = random_vectors(
             words, source.size, seed=seed, low=low, high=high, padding=padding
         )
-        for word, unread in source.entries:
-            row = rows.get(word)
-            if row is None or drawn.is_found[row]:
+        extra = np.zeros((len(extra_words), source.size), dtype=np.float16)
+        is_found = np.zeros(n_words + len(extra_words), dtype=bool)
+        is_real = None if source.real is None else np.zeros_like(is_found)
+        for place, (word, unread) in enumerate(source.entries):
+            row = rows.pop(word, None)
+            if row is None:
                 continue
             vector = source.read(unread)
             if not np.isfinite(vector).all():
                 raise DataError(
                     f"{path} must hold finite numbers; got {vector[:3]} … for {word!r}."
                 )
-            drawn.matrix[row], drawn.is_found[row] = vector, True
-    return drawn
+            is_found[row] = True
+            if is_real is not None and source.real is not None:
+                is_real[row] = source.real[place]
+            if row < n_words:
+                drawn.matrix[row] = vector
+            else:
+                extra[row - n_words] = _halved(path, word, vector)
+    return Vectors(drawn.matrix, is_found, extra, is_real)
+
+
+def _halved(path: Path | str, word: str, vector: np.ndarray) -> np.ndarray:
+    most = float(np.finfo(np.float16).max)
+    if np.abs(vector).max() > most:
+        raise DataError(
+            f"{path} must hold numbers of at most {most:.0f}, which half precision can "
+            f"store; got {np.abs(vector).max():g} for {word!r}. Scale the vectors, or "
+            "pass --words-from train."
+        )
+    return vector.astype(np.float16)
 
 
 def random_vectors(
@@ -111,17 +147,43 @@ def random_vectors(
     matrix = random.uniform(low, high, (len(words), size)).astype(np.float32)
     if padding == "zero":
         matrix[:1] = 0.0
-    return Vectors(matrix, np.zeros(len(words), dtype=bool))
+    is_found, extra = np.zeros(len(words), dtype=bool), np.zeros((0, size), np.float16)
+    return Vectors(matrix, is_found, extra, None)
 
 
-def words_with_vectors(path: Path | str, words: Iterable[str] | None) -> list[str]:
-    """Return which of `words` have a vector, in their order; None: all the file's."""
+def words_with_vectors(path: Path | str, words: Iterable[str]) -> list[str]:
+    """Return which of `words` have a vector, in their order."""
+    asked = dict.fromkeys(words)
     with _open_source(Path(path)) as source:
-        if words is None:
-            return list(dict.fromkeys(word for word, _ in source.entries))
-        asked = dict.fromkeys(words)
         there = {word for word, _ in source.entries if word in asked}
     return [word for word in asked if word in there]
+
+
+def other_words(
+    path: Path | str,
+    words: Iterable[str],
+    *,
+    most: int,
+    is_token: Callable[[str], bool],
+) -> tuple[list[str], int]:
+    """Return the file's first words that are not among `words`, and what is left out.
+
+    Args:
+        path: the file, whose most frequent words come first.
+        words: already known.
+        most: words returned at most; those after them are only counted.
+        is_token: whether a text can hold the word. Others would be of no use.
+    """
+    known, found, left_out = set(words), {}, 0
+    with _open_source(Path(path)) as source:
+        for word, _ in source.entries:
+            if word in known or word in found:
+                continue
+            if len(found) == most:
+                left_out += 1
+            elif is_token(word):
+                found[word] = None
+    return list(found), left_out
 
 
 def coverage(found: Collection[str], counts: Mapping[str, int]) -> Coverage:
@@ -160,6 +222,7 @@ def _npz(path: Path, file: BinaryIO) -> _Source:
     try:
         with np.load(file, allow_pickle=False) as arrays:
             words, vectors = arrays["words"], arrays["vectors"]
+            real = arrays["real"] if "real" in arrays.files else None
     except (KeyError, ValueError) as error:
         raise DataError(
             f"{path} must hold arrays `words` and `vectors` without pickles; "
@@ -171,11 +234,14 @@ def _npz(path: Path, file: BinaryIO) -> _Source:
             f"{path} must hold n words as text and n x V vectors of floats; got "
             f"{words.dtype} {words.shape} and {vectors.dtype} {vectors.shape}."
         )
+    if real is not None and (real.dtype != bool or real.shape != words.shape):
+        real = None
     # Rows are converted as they are asked for: float16 halves what is held here.
     return _Source(
         vectors.shape[1],
         zip(words.tolist(), vectors, strict=True),
         lambda row: row.astype(np.float32),
+        real,
     )
 
 

@@ -177,6 +177,14 @@ class TextTokenizer:
             found.append(Token(*piece, UNK_ID if row is None else row))
         return found
 
+    def is_token(self, word: str) -> bool:
+        """Tell whether a text can hold this word as one token, in this very form."""
+        return [piece.text for piece in split_text(word, self._rule)] == [word]
+
+    def with_words(self, words: Iterable[str]) -> "TextTokenizer":
+        """Return a tokenizer that has further words after its own."""
+        return TextTokenizer([*self.words, *words], rule=self.rule)
+
     def save(self, path: Path | str) -> None:
         """Write one standard `tokenizer.json`, which `tokenizers` reads by itself."""
         write_text(path, self._tokenizer.to_str(pretty=True))

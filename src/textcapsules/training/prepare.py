@@ -15,13 +15,17 @@ from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.errors import DataError
 from textcapsules.model.builder import System, build_system
+from textcapsules.model.embedding import WordEmbedding
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.notices import warn
 from textcapsules.text.encode import Cuts, Encoder, word_ids
 from textcapsules.text.lexicon import word_classes
 from textcapsules.text.vectors import (
+    Coverage,
+    Vectors,
     coverage,
     load_vectors,
+    other_words,
     random_vectors,
     words_with_vectors,
 )
@@ -63,26 +67,32 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         corpus = load_corpus(config.data)
     check_corpus(corpus)
     config = resolve(config, corpus)
-    tokenizer = build_tokenizer(config, corpus)
-    check_words(tokenizer, corpus)
+    tokenizer, n_trained = build_tokenizer(config, corpus)
     encoder = Encoder(config, tokenizer, keep_parses=True)
     train, train_cuts = encode_examples(
         encoder, corpus.train, corpus.labels, learn=True
     )
     source = config.data.dev or "the dev texts"
     dev, dev_cuts = encode_examples(encoder, corpus.dev, corpus.labels, source=source)
-    check_memory(config, tokenizer.n_words, len(corpus.labels))
-    vectors, vector_facts = build_vectors(config, tokenizer, train)
+    check_memory(config, n_trained, len(corpus.labels))
+    words = tokenizer.words[:n_trained], tokenizer.words[n_trained:]
+    vectors, extra, vector_facts = build_vectors(config, *words, train)
     if vectors is not None:
         config = config.replace(model={"embedding_size": vectors.shape[1]})
     torch.manual_seed(config.train.seed)
     network = build_system(
         config,
-        n_words=tokenizer.n_words,
+        n_words=n_trained,
         n_classes=len(corpus.labels),
         vectors=vectors,
-        word_classes=sentiment_classes(config, tokenizer),
+        extra=extra,
+        word_classes=sentiment_classes(config, words[0]),
     )
+    embedding = getattr(network, "embedding", None)
+    if isinstance(embedding, WordEmbedding):
+        embedding.extra_in_training = any(  # rarer than min_count, say
+            (word_ids(ids) >= n_trained).any() for ids in train.documents
+        )
     cuts = train_cuts.plus(dev_cuts)
     for message in [*data_warnings(corpus), cuts.line(config)]:
         if message:
@@ -90,7 +100,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     facts = {
         "corpus": corpus.facts,
         "texts": {"train": len(corpus.train), "dev": len(corpus.dev)},
-        "fingerprint": fingerprint(corpus, tokenizer, vectors),
+        "fingerprint": fingerprint(corpus, tokenizer, vectors, extra),
         "words": tokenizer.n_words,
         "vectors": vector_facts,
         "parameters": n_parameters(network),
@@ -99,13 +109,11 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     return Prepared(config, corpus, tokenizer, network, train, dev, facts)
 
 
-def sentiment_classes(
-    config: RunConfig, tokenizer: TextTokenizer
-) -> torch.Tensor | None:
+def sentiment_classes(config: RunConfig, words: list[str]) -> torch.Tensor | None:
     """Return what the lr-lstm must know of the words; it is saved with the weights."""
     if config.model.architecture != "lr-lstm":
         return None
-    return torch.from_numpy(word_classes(tokenizer.words))
+    return torch.from_numpy(word_classes(words))
 
 
 def n_parameters(network: System) -> int | None:
@@ -138,48 +146,88 @@ def check_words(tokenizer: TextTokenizer, corpus: Corpus) -> None:
         )
 
 
-def build_tokenizer(config: RunConfig, corpus: Corpus) -> TextTokenizer:
-    """Learn the vocabulary from the training texts, and add words with a vector."""
+def build_tokenizer(config: RunConfig, corpus: Corpus) -> tuple[TextTokenizer, int]:
+    """Learn the vocabulary from the training texts, and add words with a vector.
+
+    The number is that of the words whose vectors are trained; they come first.
+    """
     text, extra = config.text, []
-    if text.vectors is not None and text.words_from == "vectors":
-        extra = words_with_vectors(text.vectors, None)
-    elif text.vectors is not None and text.words_from == "corpus":
+    if text.vectors is not None and text.words_from == "corpus":
         others = (example.text for example in [*corpus.dev, *corpus.test])
         seen = TextTokenizer.train(others, rule=text.rule).words
         extra = words_with_vectors(text.vectors, seen)
-    return TextTokenizer.train(
+    tokenizer = TextTokenizer.train(
         (example.text for example in corpus.train),
         rule=text.rule,
         min_count=text.min_count,
         max_words=text.max_words,
         extra_words=extra,
     )
+    check_words(tokenizer, corpus)
+    n_trained = tokenizer.n_words
+    if text.vectors is not None and text.words_from == "vectors":
+        further, left_out = other_words(
+            text.vectors,
+            tokenizer.words,
+            most=text.vector_words,
+            is_token=tokenizer.is_token,
+        )
+        tokenizer = tokenizer.with_words(further)
+        if left_out:
+            log.warning(
+                "%s of the words in %s are left out and unknown, beyond the first %s; "
+                "--vector-words sets how many are known.",
+                f"{left_out:,}",
+                Path(text.vectors).name,
+                f"{text.vector_words:,}",
+            )
+    return tokenizer, n_trained
 
 
 def build_vectors(
-    config: RunConfig, tokenizer: TextTokenizer, train: Encoded
-) -> tuple[torch.Tensor | None, dict[str, Any]]:
-    """Return a row a word, and how much of the training texts had a vector.
+    config: RunConfig, words: list[str], extra_words: list[str], train: Encoded
+) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]]:
+    """Return the trained rows, the fixed ones, and how much of the texts had a vector.
 
     There are none where words have no vectors: characters, and classic systems.
     """
     if config.model.architecture in (*CHARACTERS, *CLASSIC):
-        return None, {"file": None}
+        return None, None, {"file": None}
     padding = "zero" if config.model.mask_padding else "random"
-    words, seed, file = tokenizer.words, config.train.seed, config.text.vectors
+    seed, file = config.train.seed, config.text.vectors
     if file is None:
         size = config.model.embedding_size
         drawn = random_vectors(words, size, seed=seed, padding=padding)
-        return torch.from_numpy(drawn.matrix), {"file": None}
-    vectors = load_vectors(file, words, seed=seed, padding=padding)
+        return torch.from_numpy(drawn.matrix), None, {"file": None}
+    vectors = load_vectors(file, words, extra_words, seed=seed, padding=padding)
+    facts = {"file": Path(file).name, "found": vectors.found}
+    facts |= vector_coverage(vectors, [*words, *extra_words], train)
+    extra = None
+    if extra_words:
+        facts["extra"], extra = len(extra_words), torch.from_numpy(vectors.extra)
+    log.info("word vectors: %s", facts)
+    return torch.from_numpy(vectors.matrix), extra, facts
+
+
+def vector_coverage(
+    vectors: Vectors, words: list[str], train: Encoded
+) -> dict[str, float]:
+    """Return which shares of the training texts' words have a vector, and a true one.
+
+    Nothing is said of true ones where the file does not tell them from estimates.
+    """
     ids = np.concatenate([np.zeros(0, np.int32), *map(word_ids, train.documents)])
     counts = np.bincount(ids, minlength=len(words))
-    found = {words[row] for row in np.flatnonzero(vectors.is_found)}
     seen = {words[row]: int(counts[row]) for row in np.flatnonzero(counts)}
-    shares = coverage(found, seen)
-    facts = {"file": Path(file).name, "found": vectors.found, **shares._asdict()}
-    log.info("word vectors: %s", facts)
-    return torch.from_numpy(vectors.matrix), facts
+
+    def shares(rows: NDArray) -> Coverage:
+        return coverage({words[row] for row in np.flatnonzero(rows)}, seen)
+
+    found = shares(vectors.is_found)._asdict()
+    if vectors.is_real is None:
+        return found
+    real = shares(vectors.is_real)._asdict()
+    return found | {f"real_{name}": share for name, share in real.items()}
 
 
 def target_matrix(
@@ -218,12 +266,13 @@ def encode_examples(
 
 
 def fingerprint(
-    corpus: Corpus, tokenizer: TextTokenizer, vectors: torch.Tensor | None
+    corpus: Corpus, tokenizer: TextTokenizer, *vectors: torch.Tensor | None
 ) -> str:
     """Return a checksum of everything a run learns from or chooses on."""
     digest = hashlib.sha256(repr((corpus.labels, tokenizer.words)).encode())
     for example in [*corpus.train, *corpus.dev]:
         digest.update(repr(tuple(example)).encode())
-    if vectors is not None:
-        digest.update(vectors.numpy().tobytes())
+    for matrix in vectors:
+        if matrix is not None:
+            digest.update(matrix.numpy().tobytes())
     return digest.hexdigest()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from textcapsules.config import CAPSULES, CHARACTERS, CLASSIC, RunConfig
+from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus
 from textcapsules.errors import ConfigError
 
@@ -62,7 +63,15 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
     rule = corpus.rule if text.rule == "auto" else text.rule
     if architecture in CLASSIC:  # they read no word vectors, whatever is on offer
         return {"rule": rule, "vectors": None}, "random"
-    return {"rule": rule}, resolve_embeddings(config)
+    found = {"rule": rule, "words_from": resolve_words(config)}
+    return found, resolve_embeddings(config)
+
+
+def resolve_words(config: RunConfig) -> str:
+    """Return which words get a row: on benchmarks as published figures have it."""
+    if config.text.words_from != "auto":
+        return config.text.words_from
+    return "corpus" if config.data.source in CATALOGUE else "vectors"
 
 
 def resolve_embeddings(config: RunConfig) -> str:

@@ -26,6 +26,7 @@ from textcapsules.errors import ConfigError
 from textcapsules.model.rivals.output import ClassOutput
 from textcapsules.model.rivals.recurrent import last_states, reversal
 from textcapsules.text.lexicon import INTENSIFIER, NEGATIVE, NEGATOR, POSITIVE
+from textcapsules.text.vocabulary import UNK_ID
 
 __all__ = ["LrLstm"]
 
@@ -105,7 +106,9 @@ class LrLstm(nn.Module):
             last = last_states(states, mask) * (lengths > 0).unsqueeze(1)  # (B, H)
             votes.append(classes(self.dropout(last)))  # (B, J)
             if self.training:
-                cost = self.costs(classes(states).log_softmax(2), read, lengths)
+                # Words whose vectors are fixed have no row here: they are neutral.
+                known = read.where(read < len(self.word_classes), UNK_ID)
+                cost = self.costs(classes(states).log_softmax(2), known, lengths)
                 costs.append(cost if way is None else cost.gather(1, way))
         penalty = None
         if self.training:
