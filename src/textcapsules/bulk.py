@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 PREDICTED = "predicted"
+WORDS_KNOWN, WORDS_READ = "words_known", "words_read"
 FLAT_FORMS = (".csv", ".tsv")
 
 
@@ -30,8 +31,9 @@ class Decision(NamedTuple):
 
     multi_label: bool | None = None
     threshold: float | None = None
-    scores: bool = False
+    scores: bool = False  # add columns with them, and with how many words are known
     separator: str = "; "  # between labels, where a cell cannot hold a list
+    counts: bool = False  # of known words, where no scores are asked for
 
 
 class Summary(NamedTuple):
@@ -46,7 +48,7 @@ def label_batch(
     classifier: TextClassifier, texts: list[str], decision: Decision
 ) -> tuple[dict[str, pa.Array], Summary]:
     """Return the new columns for some texts."""
-    scores = classifier.scores(texts)
+    scores, known, words = classifier.read(texts)
     chosen = classifier.decide(
         scores, multi_label=decision.multi_label, threshold=decision.threshold
     )
@@ -57,6 +59,9 @@ def label_batch(
     if decision.scores:
         for place, name in enumerate(classifier.labels.names):
             columns[f"score_{name}"] = pa.array(scores[:, place], pa.float32())
+    if decision.scores or decision.counts:
+        columns[WORDS_KNOWN] = pa.array(known, pa.int64())
+        columns[WORDS_READ] = pa.array(words, pa.int64())
     empty = sum(not names for names in labels)
     unreadable = int((~(scores > 0).any(1)).sum())
     return columns, Summary(len(texts), empty, unreadable)

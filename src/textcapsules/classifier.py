@@ -29,7 +29,14 @@ from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 
-__all__ = ["MODEL_FILES", "Labels", "Prediction", "TextClassifier", "pick_device"]
+__all__ = [
+    "MODEL_FILES",
+    "Labels",
+    "Prediction",
+    "Reading",
+    "TextClassifier",
+    "pick_device",
+]
 
 FORMAT = 1
 MODEL_FILES = (
@@ -51,10 +58,25 @@ class Labels(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The labels of one text, strongest first, and the score of every class."""
+    """The labels of one text, strongest first, and the score of every class.
+
+    `known` of the `words` that the model read are in its vocabulary. Words behind the
+    first `max_tokens` are not read. Networks that read characters count those, blanks
+    left out.
+    """
 
     labels: tuple[str, ...]
     scores: NDArray[np.float32]  # (J,), in the order of the model's labels
+    known: int = 0
+    words: int = 0
+
+
+class Reading(NamedTuple):
+    """The scores of some texts, and how many of their words are known."""
+
+    scores: NDArray[np.float32]  # (N, J)
+    known: NDArray[np.int64]  # (N,)
+    words: NDArray[np.int64]  # (N,), those that were read
 
 
 def pick_device(name: str) -> torch.device:
@@ -99,7 +121,12 @@ class TextClassifier:
 
         A text that is empty, or of which no word is known, scores zero everywhere.
         """
-        return score_documents(self.network, self.encode(texts))
+        return self.read(texts).scores
+
+    def read(self, texts: Sequence[str]) -> Reading:
+        """Return what `scores` does, and how many words of each text are known."""
+        documents, counts = self.encoder.encode_counted(texts)
+        return Reading(score_documents(self.network, documents), *counts)
 
     def decide(
         self,
@@ -132,11 +159,12 @@ class TextClassifier:
         threshold: float | None = None,
     ) -> list[Prediction]:
         """Return the labels of each text (see `decide`), strongest first."""
-        scores = self.scores(texts)
-        decided = self.decide(scores, multi_label=multi_label, threshold=threshold)
+        read = self.read(texts)
+        decided = self.decide(read.scores, multi_label=multi_label, threshold=threshold)
+        counts = zip(read.known.tolist(), read.words.tolist(), strict=True)
         return [
-            Prediction(self.names(row, chosen), row)
-            for row, chosen in zip(scores, decided, strict=True)
+            Prediction(self.names(row, chosen), row, *count)
+            for row, chosen, count in zip(read.scores, decided, counts, strict=True)
         ]
 
     def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:

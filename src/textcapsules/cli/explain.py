@@ -152,3 +152,4 @@ def print_explanation(explanation: Any) -> None:
         say(f"  {name} {label.score:.2f}: {phrases or 'no phrase spoke for it'}")
     if not explanation.predicted:
         say("  no label")
+    say(f"  {explanation.known:,} of {explanation.words:,} words known")

@@ -8,6 +8,7 @@ encoder, so that a text is the same document to all of them.
 import functools
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from textcapsules.text.treebank import (
 from textcapsules.text.trees import DependencyParser
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
-__all__ = ["Encoder", "drop_unreadable", "word_ids"]
+__all__ = ["Encoder", "WordCounts", "count_words", "drop_unreadable", "word_ids"]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,30 @@ def drop_unreadable(
     return [
         ids if (word_ids(ids) >= first_word).any() else ids[:0] for ids in documents
     ]
+
+
+class WordCounts(NamedTuple):
+    """How many words of each text are known, and how many are read of it at all.
+
+    Where characters are read, characters are counted, blanks left out.
+    """
+
+    known: NDArray[np.int64]  # (N,)
+    words: NDArray[np.int64]  # (N,)
+
+
+def count_words(
+    documents: Sequence[NDArray], first_word: int = UNK_ID + 1
+) -> WordCounts:
+    """Count the words of documents that have not been emptied as unreadable.
+
+    >>> count_words([np.array([2, 1, 7]), np.array([1]), np.array([], np.int32)])
+    WordCounts(known=array([2, 0, 0]), words=array([3, 1, 0]))
+    """
+    known = [np.count_nonzero(word_ids(ids) >= first_word) for ids in documents]
+    unknown = [np.count_nonzero(word_ids(ids) == UNK_ID) for ids in documents]
+    n_known = np.array(known, np.int64)
+    return WordCounts(n_known, n_known + np.array(unknown, np.int64))
 
 
 class Encoder:
@@ -70,8 +95,27 @@ class Encoder:
             texts: as they are.
             labels: the classes, where the labels of a tree's nodes are to be learnt.
         """
+        return self.encode_counted(texts, labels)[0]
+
+    def encode_counted(
+        self, texts: Sequence[str], labels: Sequence[str] = ()
+    ) -> tuple[list[NDArray[np.int32]], WordCounts]:
+        """Return what `encode` does, and how many words of each text are known.
+
+        Counts the words that are read: those behind the first `max_tokens` are not.
+        """
         ids = self.tokenizer.encode(texts, self.config.text.max_tokens)
+        counts = count_words(ids, self.tokenizer.first_word)
         documents = drop_unreadable(ids, self.tokenizer.first_word)
+        return self.with_structure(texts, documents, labels), counts
+
+    def with_structure(
+        self,
+        texts: Sequence[str],
+        documents: list[NDArray[np.int32]],
+        labels: Sequence[str],
+    ) -> list[NDArray[np.int32]]:
+        """Return the documents with their trees, where the system reads trees."""
         if self.config.model.architecture != "tree-lstm":
             return documents
         if self.config.rival.tree_kind == "child-sum":
