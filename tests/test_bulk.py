@@ -79,7 +79,8 @@ def test_every_form_out_holds_labels_and_scores(classifier, tmp_path, form):
     predict_table(classifier, source, target, decision=decision)
     found = read_rows(target)
     names = [f"score_{name}" for name in TOPICS]
-    assert list(found[0]) == ["id", "text", "note", "predicted", *names]
+    counts = ["words_known", "words_read"]
+    assert list(found[0]) == ["id", "text", "note", "predicted", *names, *counts]
     texts = [row["text"] for row in ROWS]
     expected = classifier.predict(texts, threshold=0.01)
     assert max(len(p.labels) for p in expected) > 1  # or the separator goes untested
@@ -90,6 +91,8 @@ def test_every_form_out_holds_labels_and_scores(classifier, tmp_path, form):
     scores = np.array([[row[name] for name in names] for row in found], np.float32)
     # Arrow writes the shortest decimals that give the same single-precision number
     assert np.array_equal(scores, classifier.scores(texts))
+    counted = [[int(row[name]) for name in counts] for row in found]
+    assert counted == [[p.known, p.words] for p in expected]
 
 
 def test_labels_of_any_script_come_through(classifier, tmp_path):
@@ -103,7 +106,7 @@ def test_labels_of_any_script_come_through(classifier, tmp_path):
         target = tmp_path / f"out.{form}"
         predict_table(other, source, target, decision=Decision(scores=True))
         found = read_rows(target)
-        assert list(found[0])[4:] == [f"score_{name}" for name in names]
+        assert list(found[0])[4:-2] == [f"score_{name}" for name in names]
         flat = form in ("csv", "tsv")
         expected = [p.labels for p in other.predict([r["text"] for r in ROWS[:3]])]
         cells = ["; ".join(p) if flat else list(p) for p in expected]
@@ -214,7 +217,7 @@ def test_file_may_be_its_own_target(classifier, tmp_path):
     assert [row["id"] for row in read_rows(path)] == [row["id"] for row in ROWS]
 
 
-@pytest.mark.parametrize("column", ["predicted", "score_cats"])
+@pytest.mark.parametrize("column", ["predicted", "score_cats", "words_known"])
 def test_column_in_the_way_is_told(classifier, tmp_path, column):
     source = write_rows(tmp_path / "in.csv", [{"text": "my cat", column: "mine"}])
     with pytest.raises(DataError, match=f"must not have a column '{column}'"):

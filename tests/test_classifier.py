@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from textcapsules.classifier import (
     MODEL_FILES,
     Labels,
+    Prediction,
     TextClassifier,
     pick_device,
 )
@@ -46,6 +47,29 @@ def test_loaded_model_scores_as_the_trained_one(tmp_path):
     assert loaded.labels == trained.labels
     assert loaded.config == trained.config
     assert loaded.record == trained.record
+
+
+def test_predictions_count_the_known_words_of_what_is_read():
+    found = TextClassifier.load(trained_model()).predict(TEXTS)
+    # Of the last, 200 words are read; "and", in no training text, is 29 of them.
+    counts = [(3, 3), (0, 0), (0, 2), (171, 200)]
+    assert [(one.known, one.words) for one in found] == counts
+    plain = Prediction(("cats",), found[0].scores)  # as written before there were any
+    assert (plain.known, plain.words) == (0, 0)
+
+
+@pytest.mark.parametrize("architecture", ["tfidf-lr", "cl-cnn"])
+def test_other_systems_count_words_and_characters_too(tmp_path, architecture):
+    model, run = {"architecture": architecture}, {"epochs": 1}
+    rival = {"characters": 123}
+    config = tiny_config(toy_file(tmp_path), model=model, rival=rival, train=run)
+    classifier = train(config, tmp_path / "model")
+    found = classifier.predict(["my cat é", "é", " "])
+    expected = {
+        "tfidf-lr": [(2, 3), (0, 1), (0, 0)],
+        "cl-cnn": [(5, 6), (0, 1), (0, 0)],
+    }
+    assert [(one.known, one.words) for one in found] == expected[architecture]
 
 
 def test_moved_folder_without_its_data_serves_another_process(tmp_path):

@@ -12,7 +12,6 @@ from textcapsules.data.table import open_writer, stream_table
 from textcapsules.data.table_forms import form_of, settle_format
 from textcapsules.data.table_text import TextFormat
 from textcapsules.errors import DataError
-from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Cuts
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
 
 PREDICTED = "predicted"
 FLAT_FORMS = ("csv", "tsv")
+WORDS_KNOWN, WORDS_READ = "words_known", "words_read"
 
 
 class Decision(NamedTuple):
@@ -34,8 +34,9 @@ class Decision(NamedTuple):
 
     multi_label: bool | None = None
     threshold: float | None = None
-    scores: bool = False
+    scores: bool = False  # add columns with them, and with how many words are known
     separator: str = "; "  # between labels, where a cell cannot hold a list
+    counts: bool = False  # of known words, where no scores are asked for
 
 
 class Summary(NamedTuple):
@@ -51,8 +52,7 @@ def label_batch(
     classifier: TextClassifier, texts: list[str], decision: Decision
 ) -> tuple[dict[str, pa.Array], Summary]:
     """Return the new columns for some texts."""
-    documents, cuts = classifier.read(texts)
-    scores = score_documents(classifier.network, documents)
+    scores, known, words, cuts = classifier.read(texts)
     chosen = classifier.decide(
         scores, multi_label=decision.multi_label, threshold=decision.threshold
     )
@@ -63,6 +63,9 @@ def label_batch(
     if decision.scores:
         for place, name in enumerate(classifier.labels.names):
             columns[f"score_{name}"] = pa.array(scores[:, place], pa.float32())
+    if decision.scores or decision.counts:
+        columns[WORDS_KNOWN] = pa.array(known, pa.int64())
+        columns[WORDS_READ] = pa.array(words, pa.int64())
     empty = sum(not names for names in labels)
     unreadable = int((~(scores > 0).any(1)).sum())
     return columns, Summary(len(texts), empty, unreadable, cuts)

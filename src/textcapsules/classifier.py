@@ -45,7 +45,14 @@ from textcapsules.sums import (
 from textcapsules.text.encode import Cuts, Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 
-__all__ = ["MODEL_FILES", "Labels", "Prediction", "TextClassifier", "pick_device"]
+__all__ = [
+    "MODEL_FILES",
+    "Labels",
+    "Prediction",
+    "Reading",
+    "TextClassifier",
+    "pick_device",
+]
 
 FORMAT = 1
 MODEL_FILES = (
@@ -68,10 +75,26 @@ class Labels(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The labels of one text, strongest first, and the score of every class."""
+    """The labels of one text, strongest first, and the score of every class.
+
+    `known` of the `words` that the model read are in its vocabulary. Words behind the
+    first `max_tokens` are not read. Networks that read characters count those, blanks
+    left out.
+    """
 
     labels: tuple[str, ...]
     scores: NDArray[np.float32]  # (J,), in the order of the model's labels
+    known: int = 0
+    words: int = 0
+
+
+class Reading(NamedTuple):
+    """The scores of some texts, and how many of their words are known."""
+
+    scores: NDArray[np.float32]  # (N, J)
+    known: NDArray[np.int64]  # (N,)
+    words: NDArray[np.int64]  # (N,), those that were read
+    cuts: Cuts  # what was not
 
 
 def pick_device(name: str) -> torch.device:
@@ -113,18 +136,19 @@ class TextClassifier:
         Args:
             texts: a list or column of strings; a single string is refused.
         """
-        return self.read(texts)[0]
-
-    def read(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], Cuts]:
-        """Return what `encode` does, and how much of the texts was cut."""
-        return self.encoder.encode_counted(read_texts(texts))
+        return self.encoder.encode(read_texts(texts))
 
     def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return every class's score for every text, (N, J).
 
         A text that is empty, or of which no word is known, scores zero everywhere.
         """
-        return score_documents(self.network, self.encode(texts))
+        return self.read(texts).scores
+
+    def read(self, texts: Sequence[str]) -> Reading:
+        """Return what `scores` does, and how much of the texts was read and known."""
+        documents, counts, cuts = self.encoder.encode_counted(read_texts(texts))
+        return Reading(score_documents(self.network, documents), *counts, cuts)
 
     def decide(
         self,
@@ -166,11 +190,12 @@ class TextClassifier:
     ) -> list[Prediction]:
         """Return the labels of each text (see `decide`), strongest first."""
         check_decision(multi_label, threshold)
-        scores = self.scores(texts)
-        decided = self.decide(scores, multi_label=multi_label, threshold=threshold)
+        read = self.read(texts)
+        decided = self.decide(read.scores, multi_label=multi_label, threshold=threshold)
+        counts = zip(read.known.tolist(), read.words.tolist(), strict=True)
         return [
-            Prediction(self.names(row, chosen), row)
-            for row, chosen in zip(scores, decided, strict=True)
+            Prediction(self.names(row, chosen), row, *count)
+            for row, chosen, count in zip(read.scores, decided, counts, strict=True)
         ]
 
     def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from textcapsules.metrics import (
     per_class,
     single_label,
 )
-from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Cuts
 from textcapsules.training.prepare import target_matrix
 
@@ -58,16 +57,15 @@ def evaluate(
     check_threshold(threshold)
     check_examples(examples, source)
     targets = target_matrix(examples, classifier.labels.names, source)
-    documents, cuts = classifier.read([example.text for example in examples])
-    scores = score_documents(classifier.network, documents)
+    reading = classifier.read([example.text for example in examples])
     thresholds = classifier.labels.thresholds if threshold is None else threshold
     return evaluate_scores(
-        scores,
+        reading.scores,
         targets,
         classifier.labels.names,
         thresholds,
         several=classifier.labels.task == "multi-label",
-    )._replace(cut=cuts)
+    )._replace(cut=reading.cuts)
 
 
 def check_examples(examples: Sequence[Example], source: str) -> None:

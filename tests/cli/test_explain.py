@@ -24,12 +24,14 @@ def test_text_is_printed_with_labels_and_phrases() -> None:
     assert lines[0] == TEXT
     assert lines[1].startswith("  cats 0.")
     assert "“" in lines[1]
-    assert lines[-2:] == ["zzz", "  no label"]
+    assert lines[2] == "  5 of 6 words known"  # "and" is in no training text
+    assert lines[-3:] == ["zzz", "  no label", "  0 of 1 words known"]
 
 
 def test_json_holds_phrases_with_their_places() -> None:
     (found,) = explained(TEXT)["explanations"]
     assert found["predicted"] == ["cats"]
+    assert (found["known"], found["words"]) == (5, 6)  # "and" is in no training text
     (cats,) = [label for label in found["labels"] if label["label"] == "cats"]
     assert cats["phrases"]
     for phrase in cats["phrases"]:
@@ -55,6 +57,9 @@ def test_page_is_written_and_named(tmp_path: Path) -> None:
     assert ran.out.splitlines()[-1] == f"page: {out}"
     page = check_page(out.read_text(encoding="utf-8"))
     assert page.inside("p", "text") == [TEXT, "<b>cat</b>"]
+    notes = page.inside("p", "note")
+    assert "5 of 6 words known." in notes
+    assert "1 of 8 words known." in notes  # marks are words by themselves
 
 
 def test_existing_page_is_kept_unless_told(tmp_path: Path) -> None:

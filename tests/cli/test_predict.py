@@ -29,13 +29,18 @@ def test_texts_are_answered_one_a_line():
 
 
 def test_json_is_one_object_with_the_predictions():
-    ran = run_cli("predict", trained_model(), "a dog bark", "", "--json")
+    ran = run_cli("predict", trained_model(), "a dog bark, zzz", "", "--json")
     assert lines(ran) == [
         {
             "model": str(trained_model()),
             "predictions": [
-                {"text": "a dog bark", "predicted": ["dogs"]},
-                {"text": "", "predicted": []},
+                {
+                    "text": "a dog bark, zzz",
+                    "predicted": ["dogs"],
+                    "words_known": 3,
+                    "words_read": 5,
+                },
+                {"text": "", "predicted": [], "words_known": 0, "words_read": 0},
             ],
             "texts": 2,
             "without_label": 1,
@@ -53,8 +58,22 @@ def test_json_is_one_object_with_the_predictions():
 def test_scores_name_every_class():
     (row,) = lines(run_cli("predict", trained_model(), "a dog bark", "--scores"))
     expected = TextClassifier.load(trained_model()).scores(["a dog bark"])[0]
-    assert list(row)[2:] == [f"score_{name}" for name in TOPICS]
-    assert list(row.values())[2:] == pytest.approx(expected.tolist())
+    assert list(row)[2:-2] == [f"score_{name}" for name in TOPICS]
+    assert list(row.values())[2:-2] == pytest.approx(expected.tolist())
+
+
+def test_scores_come_with_how_many_words_are_known():
+    given = b"a dog bark at zzz\nzzz\n\n"
+    found = lines(run_cli("predict", trained_model(), "-", "--scores", stdin=given))
+    counts = [(row["words_known"], row["words_read"]) for row in found]
+    assert counts == [(3, 5), (0, 1), (0, 0)]
+    plain = lines(run_cli("predict", trained_model(), "-", stdin=given))
+    assert [list(row) for row in plain] == [["text", "predicted"]] * 3
+
+
+def test_columns_of_a_file_do_not_depend_on_json(texts):
+    args = ["predict", trained_model(), "--file", texts]
+    assert lines(run_cli(*args, "--json"))[:-1] == lines(run_cli(*args))
 
 
 def test_threshold_and_kind_decide():

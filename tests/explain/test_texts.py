@@ -102,6 +102,16 @@ def test_token_contributions_add_up_to_the_scores(options):
         assert (found.score == tokens) != padding_votes  # which no token stands for
 
 
+def test_known_words_are_counted_as_predict_counts_them():
+    classifier = random_classifier()
+    most = classifier.config.text.max_tokens
+    assert most < 40
+    counts = [(found.known, found.words) for found in explain(classifier, TEXTS)]
+    assert counts == [(9, 9), (0, 0), (1, 1), (0, 3), (2, 3), (most, most), (2, 2)]
+    predicted = classifier.predict(TEXTS)
+    assert [(found.known, found.words) for found in predicted] == counts
+
+
 def test_a_text_without_known_words_has_no_tokens_and_no_phrases():
     for text in ("", "nothing known here", "\n\t "):
         explanation = explain(random_classifier(), text)

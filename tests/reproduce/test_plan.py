@@ -226,3 +226,9 @@ def test_only_refuses_unknown_names(only):
 def test_unknown_system():
     with pytest.raises(ConfigError, match="system must be one of lstm"):
         system("gru")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_table_teaches_unknown_words(table):
+    trained = [cell.config.train for cell in Plan().cells(table)]
+    assert {(train.word_dropout, train.blank) for train in trained} == {(0.0, 0.0)}

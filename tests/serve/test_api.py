@@ -58,6 +58,7 @@ def check_answers(answers, classifier, texts, **decision):
             list(answer["scores"].values()), expected.scores, rtol=0, atol=1e-6
         )
         assert answer["readable"] == bool(expected.scores.any())
+        assert (answer["known"], answer["words"]) == (expected.known, expected.words)
 
 
 def mixed_texts(n_texts: int, seed: int) -> list[str]:
@@ -103,6 +104,14 @@ def test_answers_do_not_depend_on_who_else_is_asking():
     scores = np.array([list(answer["scores"].values()) for answer in answers])
     together = alone(texts)
     np.testing.assert_allclose(scores, together, rtol=0, atol=1e-6)
+
+
+def test_answers_tell_how_many_words_are_known(client):
+    texts = ["my cat zzz", "zzz zzz", "", "cat " * 90]
+    answers = predict(client, texts=texts)
+    counts = [(answer["known"], answer["words"]) for answer in answers]
+    assert counts == [(2, 3), (0, 2), (0, 0), (90, 90)]
+    assert [answer["readable"] for answer in answers] == [True, False, False, True]
 
 
 def test_one_text_is_a_list_of_one(client):
@@ -156,6 +165,7 @@ def test_models_are_listed_with_thresholds_and_limits(client):
         {"name": name, "threshold": 0.5} for name in ("birds", "cats", "dogs")
     ]
     assert all(model["explains"] for model in reply["models"])
+    assert {model["reads"] for model in reply["models"]} == {"words"}
     assert reply["limits"] == {
         "texts": 40,
         "explained": 3,
@@ -319,7 +329,7 @@ def test_scores_that_are_no_numbers_are_503(value):
     service = toy_service()
 
     def broken(kind, texts):
-        return [Scored(np.full(3, value, np.float32), None) for _ in texts]
+        return [Scored(np.full(3, value, np.float32), 1, 1, None) for _ in texts]
 
     service.batcher._work = broken
     with TestClient(create_app(service, hosts=["*"])) as client:

@@ -136,6 +136,19 @@ def test_typing_is_answered_as_predict_answers(page):
         name: f"{score:.2f}" for name, score in zip(names, expected.scores, strict=True)
     }
     assert find(page, ".answer").get_attribute("role") == "status"
+    shown = f"{expected.known} of {expected.words} words known"
+    assert find(page, ".known").text == shown
+
+
+def test_the_page_tells_how_many_words_are_known(page):
+    write(page, "my cat zzz blorf")
+    assert find(page, ".known").text == "2 of 4 words known"
+    page.execute_script(
+        """const area = document.querySelector('.card textarea');
+        area.value = '';
+        area.dispatchEvent(new Event('input'));"""
+    )
+    wait(page, "return document.querySelector('.known').hidden")
 
 
 def test_nothing_is_asked_of_anyone_else(page, site):
@@ -284,7 +297,8 @@ def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores
     )
     classifier = multi_label(0.4)
     names = classifier.labels.names
-    extra = [f"score_{name}" for name in names] if scores else []
+    counts = ["words_known", "words_read"]
+    extra = [*(f"score_{name}" for name in names), *counts] if scores else []
     assert header == [*ROWS[0], "predicted", *extra]
     shown = {"=1+1": "'=1+1"} if safe else {}
     assert [row[:3] for row in rows] == [
@@ -293,8 +307,10 @@ def test_a_csv_comes_back_with_its_labels(page, tmp_path, separator, bom, scores
     expected = classifier.predict([row[1] for row in ROWS[1:]])
     assert [row[3] for row in rows] == ["; ".join(one.labels) for one in expected]
     if scores:
-        found = np.array([[float(cell) for cell in row[4:]] for row in rows])
+        found = np.array([[float(cell) for cell in row[4:-2]] for row in rows])
         np.testing.assert_allclose(found, [one.scores for one in expected], atol=1e-6)
+        counted = [[int(cell) for cell in row[-2:]] for row in rows]
+        assert counted == [[one.known, one.words] for one in expected]
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,49 @@ def test_capsules_start_longer_with_word_vectors_from_a_file(
     assert resolve(run, corpus).train.start_length == expected
     assert preset("best").train.start_length is None
     assert preset("paper").train.start_length == 0.0
+
+
+@pytest.mark.parametrize(
+    ("architecture", "train", "expected"),
+    [
+        ("capsule-b", {"task": "multi-label"}, (1.0, 0.1)),
+        ("cnn", {"task": "multi-label"}, (1.0, 0.1)),
+        ("capsule-b", {}, (0.0, 0.0)),
+        ("capsule-b", {"word_dropout": 0.3}, (0.3, 0.0)),
+        ("capsule-b", {"task": "multi-label", "blank": 0.0}, (1.0, 0.0)),
+        ("cl-cnn", {"task": "multi-label"}, (0.0, 0.0)),
+        ("tree-lstm", {"task": "multi-label"}, (0.0, 0.0)),
+        ("tfidf-lr", {"task": "multi-label"}, (0.0, 0.0)),
+    ],
+)
+def test_best_teaches_unknown_words_where_a_text_may_have_no_label(
+    corpus: Corpus, architecture: str, train: dict, expected: tuple[float, float]
+) -> None:
+    run = preset("best").replace(model={"architecture": architecture}, train=train)
+    settled = resolve(run, corpus).train
+    assert (settled.word_dropout, settled.blank) == expected
+    for name in ("paper", "released", "sabour"):
+        assert (preset(name).train.word_dropout, preset(name).train.blank) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sections", "message"),
+    [
+        ("capsule-b", {"train": {"blank": 0.1}}, "blank must be 0 unless the task is"),
+        (
+            "capsule-a",
+            {
+                "loss": {"loss": "spread"},
+                "train": {"task": "multi-label", "blank": 0.1},
+            },
+            "got 0.1 for multi-label and spread. Leave out --blank",
+        ),
+        ("tfidf-lr", {"train": {"word_dropout": 1.0}}, "word-dropout must be 0 for"),
+        ("vd-cnn", {"train": {"blank": 0.5}}, "blank must be 0 for the architecture"),
+    ],
+)
+def test_unknown_words_are_taught_only_where_they_can_be(
+    corpus: Corpus, architecture: str, sections: dict, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settled(corpus, architecture, **sections)

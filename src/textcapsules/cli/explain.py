@@ -194,6 +194,7 @@ def print_explanation(explanation: Any, classifier: Any) -> None:
         )
     if not explanation.predicted:
         say("  no label")
+    say(f"  {explanation.known:,} of {explanation.words:,} words known")
 
 
 def in_context(text: str, phrase: Any) -> str:

@@ -40,7 +40,11 @@ def predict(
         bool, typer.Option("--overwrite", help="Replace --out if it exists.")
     ] = False,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Give every class's score.")
+        bool,
+        typer.Option(
+            "--scores",
+            help="Give every class's score, and how many of the words read are known.",
+        ),
     ] = False,
     multi_label: Annotated[
         bool | None,
@@ -96,7 +100,8 @@ def predict(
     check_engine(engine, ray_address, file)
     check_decision(multi_label, threshold)
     classifier = TextClassifier.load(model, device)
-    decision = Decision(multi_label, threshold, scores, separator)
+    counts = json and file is None  # columns of a file do not depend on --json
+    decision = Decision(multi_label, threshold, scores, separator, counts)
     values: dict[str, Any] = {"model": str(model)}
     if file is not None:
         with work_bar("texts", quiet=json) as on_rows:

@@ -49,6 +49,8 @@ class Highlight(NamedTuple):
 
     stretches: tuple[Stretch, ...]
     labels: tuple[ShownLabel, ...]
+    known: int  # of the words read
+    words: int
 
 
 def highlight(
@@ -73,7 +75,7 @@ def highlight(
     stretches = cut_text(explanation.text[:longest], shown)
     if longest is not None and len(explanation.text) > longest:
         stretches = (*stretches, Stretch("…", ()))
-    return Highlight(stretches, tuple(shown))
+    return Highlight(stretches, tuple(shown), explanation.known, explanation.words)
 
 
 def pick_styles(places: Sequence[int]) -> list[tuple[int, str]]:

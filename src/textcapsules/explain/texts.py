@@ -14,7 +14,7 @@ from textcapsules.explain.strengths import find_strengths, settle_method
 from textcapsules.explain.types import Explanation
 from textcapsules.inputs import read_texts
 from textcapsules.text.batch import epoch_batches, make_batch
-from textcapsules.text.encode import drop_unreadable
+from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
 from textcapsules.text.vocabulary import Located
 
 __all__ = ["explain", "locate_texts"]
@@ -70,7 +70,7 @@ def explain(
     network = explainable_network(classifier)
     method = settle_method(network, method)
     check_request(texts, top, true)
-    located = locate_texts(classifier, texts)
+    located, counts = locate_counted(classifier, texts)
     labels = [None] * len(texts) if true is None else [tuple(own) for own in true]
     explanations: dict[int, Explanation] = {}
     sizes = [len(own.ids) for own in located]
@@ -82,6 +82,7 @@ def explain(
                 [texts[row] for row in rows],
                 [located[row] for row in rows],
                 [labels[row] for row in rows],
+                [(int(counts.known[row]), int(counts.words[row])) for row in rows],
                 method,
                 top,
             )
@@ -101,13 +102,22 @@ def check_request(texts: Sequence[str], top: int, true: Sequence | None) -> None
 
 def locate_texts(classifier: TextClassifier, texts: Sequence[str]) -> list[Located]:
     """Return the tokens the model reads of every text: none of an unreadable one."""
+    return locate_counted(classifier, texts)[0]
+
+
+def locate_counted(
+    classifier: TextClassifier, texts: Sequence[str]
+) -> tuple[list[Located], WordCounts]:
+    """Return what `locate_texts` does, and how many words of each text are known."""
     tokenizer = classifier.tokenizer
     located = tokenizer.locate(texts, classifier.config.text.max_tokens)
-    documents = drop_unreadable([own.ids for own in located], tokenizer.first_word)
-    return [
-        Located(ids, own.places[: len(ids)])
-        for ids, own in zip(documents, located, strict=True)
+    ids = [own.ids for own in located]
+    documents = drop_unreadable(ids, tokenizer.first_word)
+    kept = [
+        Located(document, own.places[: len(document)])
+        for document, own in zip(documents, located, strict=True)
     ]
+    return kept, count_words(ids, tokenizer.first_word)
 
 
 def explain_batch(
@@ -115,6 +125,7 @@ def explain_batch(
     texts: Sequence[str],
     located: Sequence[Located],
     true: Sequence[tuple[str, ...] | None],
+    counts: Sequence[tuple[int, int]],
     method: str,
     top: int,
 ) -> Iterator[Explanation]:
@@ -140,6 +151,8 @@ def explain_batch(
             predicted=classifier.names(scores[row], chosen[row]),
             true=true[row],
             method=method,
+            known=counts[row][0],
+            words=counts[row][1],
         )
 
 

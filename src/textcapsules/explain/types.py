@@ -67,6 +67,8 @@ class Explanation(Deferred):
     predicted: tuple[str, ...]  # strongest first
     true: tuple[str, ...] | None  # the text's own labels, where they are known
     method: str
+    known: int = 0  # how many of the words read are in the vocabulary
+    words: int = 0  # how many words were read; of an unreadable text too
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

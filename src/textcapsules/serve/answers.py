@@ -36,6 +36,8 @@ class Scored(NamedTuple):
     """What the model has to say of one text."""
 
     scores: NDArray[np.float32]  # (J,)
+    known: int  # of the words read
+    words: int
     explanation: Explanation | None
 
 
@@ -61,11 +63,12 @@ class Service:
     def score(self, kind: Kind, texts: list[str]) -> list[Scored]:
         """Read one batch; runs in the model's thread."""
         classifier = self.models[kind.model]
-        scores = classifier.scores(texts)
+        scores, known, words, _ = classifier.read(texts)
         explanations: Sequence[Explanation | None] = [None] * len(texts)
         if kind.phrases is not None:
             explanations = explain(classifier, texts, top=kind.phrases)
-        return [Scored(*pair) for pair in zip(scores, explanations, strict=True)]
+        rows = zip(scores, known.tolist(), words.tolist(), explanations, strict=True)
+        return [Scored(*row) for row in rows]
 
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
         """Answer a request, or refuse it."""
@@ -135,8 +138,14 @@ def describe(name: str, classifier: TextClassifier) -> dict[str, Any]:
         "task": labels.task,
         "labels": [{"name": name, "threshold": least} for name, least in pairs],
         "explains": can_explain(classifier),
+        "reads": reads(classifier),
         "max_tokens": classifier.config.text.max_tokens,
     }
+
+
+def reads(classifier: TextClassifier) -> str:
+    """Return what the tokens of a model are."""
+    return "characters" if classifier.tokenizer.rule == "characters" else "words"
 
 
 def check_decision(request: PredictRequest) -> None:
@@ -181,6 +190,8 @@ def word_predictions(
             "labels": classifier.names(one.scores, chosen),
             "scores": dict(zip(names, one.scores.tolist(), strict=True)),
             "readable": bool((one.scores > 0).any()),
+            "known": one.known,
+            "words": one.words,
         }
         if one.explanation is not None:
             prediction["explanation"] = word_explanation(one.explanation)

@@ -103,6 +103,17 @@ class PredictionReply(BaseModel):
     readable: Annotated[
         bool, Field(description="False if the text has not one word the model knows.")
     ]
+    known: Annotated[
+        int, Field(ge=0, description="How many of the words read the model knows.")
+    ]
+    words: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="How many words are read: those behind the first max_tokens "
+            "are not. Where characters are read, those count, blanks left out.",
+        ),
+    ]
     explanation: ExplanationReply | None = None
 
 
@@ -127,6 +138,13 @@ class ModelReply(BaseModel):
     task: Annotated[str, Field(pattern="^(single|multi)-label$")]
     labels: list[ClassReply]
     explains: Annotated[bool, Field(description="Whether it can be explained.")]
+    reads: Annotated[
+        str,
+        Field(
+            pattern="^(words|characters)$",
+            description="What `known` and `words` of a prediction count.",
+        ),
+    ]
     max_tokens: Annotated[
         int, Field(description="What stands behind them in a text is not read.")
     ]

@@ -24,7 +24,14 @@ from textcapsules.text.treebank import (
 from textcapsules.text.trees import DependencyParser
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
-__all__ = ["Cuts", "Encoder", "drop_unreadable", "word_ids"]
+__all__ = [
+    "Cuts",
+    "Encoder",
+    "WordCounts",
+    "count_words",
+    "drop_unreadable",
+    "word_ids",
+]
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +108,30 @@ def drop_unreadable(
     ]
 
 
+class WordCounts(NamedTuple):
+    """How many words of each text are known, and how many are read of it at all.
+
+    Where characters are read, characters are counted, blanks left out.
+    """
+
+    known: NDArray[np.int64]  # (N,)
+    words: NDArray[np.int64]  # (N,)
+
+
+def count_words(
+    documents: Sequence[NDArray], first_word: int = UNK_ID + 1
+) -> WordCounts:
+    """Count the words of documents that have not been emptied as unreadable.
+
+    >>> count_words([np.array([2, 1, 7]), np.array([1]), np.array([], np.int32)])
+    WordCounts(known=array([2, 0, 0]), words=array([3, 1, 0]))
+    """
+    known = [np.count_nonzero(word_ids(ids) >= first_word) for ids in documents]
+    unknown = [np.count_nonzero(word_ids(ids) == UNK_ID) for ids in documents]
+    n_known = np.array(known, np.int64)
+    return WordCounts(n_known, n_known + np.array(unknown, np.int64))
+
+
 class Encoder:
     """Turns texts into the documents that a configured system reads."""
 
@@ -134,17 +165,30 @@ class Encoder:
 
     def encode_counted(
         self, texts: Sequence[str], labels: Sequence[str] = ()
-    ) -> tuple[list[NDArray[np.int32]], Cuts]:
-        """Return what `encode` does, and how much of the texts was cut."""
+    ) -> tuple[list[NDArray[np.int32]], WordCounts, Cuts]:
+        """Return what `encode` does, how many words are known, and what was cut.
+
+        Counts the words that are read: those behind the first `max_tokens` are not.
+        """
         ids, cuts = self.cut_ids(texts)
+        counts = count_words(ids, self.tokenizer.first_word)
         documents = drop_unreadable(ids, self.tokenizer.first_word)
+        return self.with_structure(texts, documents, labels), counts, cuts
+
+    def with_structure(
+        self,
+        texts: Sequence[str],
+        documents: list[NDArray[np.int32]],
+        labels: Sequence[str],
+    ) -> list[NDArray[np.int32]]:
+        """Return the documents with their trees, where the system reads trees."""
         if self.config.model.architecture != "tree-lstm":
-            return documents, cuts
+            return documents
         if self.config.rival.tree_kind == "child-sum":
             heads = self.heads(texts, documents)
             pairs = zip(documents, heads, strict=True)
-            return [np.stack(pair, 1) for pair in pairs], cuts
-        return self.binary_trees(texts, documents, labels), cuts
+            return [np.stack(pair, 1) for pair in pairs]
+        return self.binary_trees(texts, documents, labels)
 
     def cut_ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], Cuts]:
         """Return the word numbers that are read of each text, and what was cut."""

@@ -261,7 +261,7 @@ def encode_examples(
     """
     targets = target_matrix(examples, labels, source)
     texts = [example.text for example in examples]
-    documents, cuts = encoder.encode_counted(texts, labels if learn else ())
+    documents, _, cuts = encoder.encode_counted(texts, labels if learn else ())
     return Encoded(documents, targets), cuts
 
 

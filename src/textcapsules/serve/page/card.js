@@ -117,6 +117,7 @@ export class Card {
     const given = readable ? decide(model, this.prediction.scores, threshold) : [];
     this.colours = ownColours(given.map((name) => this.place(name)).sort((a, b) => a - b));
     this.showAnswer(given, fault);
+    this.showKnown();
     const explained = readable && Boolean(this.prediction.explanation);
     this.find(".labels").hidden = !readable;
     for (const part of [".reasons", ".shares"]) this.find(part).hidden = !explained;
@@ -137,6 +138,15 @@ export class Card {
     const shown = make("p", {}, ...content);
     // What has not changed is not said again.
     if (shown.textContent !== answer.textContent) answer.replaceChildren(...shown.childNodes);
+  }
+
+  /** Say how much of the text the model knows: few known words are little evidence. */
+  showKnown() {
+    const { known, words } = this.prediction ?? {};
+    this.find(".known").hidden = !words;
+    if (!words) return;
+    const all = this.settings.model.reads === "characters" ? ["character", "characters"] : ["word", "words"];
+    this.find(".known").textContent = `${known.toLocaleString("en")} of ${counted(words, ...all)} known`;
   }
 
   chip(name) {

@@ -7,13 +7,14 @@ import { byId, counted, make } from "./dom.js";
 import { dress } from "./highlight.js";
 
 const PREDICTED = "predicted";
+const COUNTS = { words_known: "known", words_read: "words" }; // a column's name, a reply's field
 const BOM = "\ufeff";
 
 export class Table {
   /** @param settings - { model, threshold, limits }, shared and changed by the page */
   constructor(settings) {
     this.settings = settings;
-    this.scores = null; // of every row, once all are labelled
+    this.predictions = null; // of every row, once all are labelled
     byId("file").addEventListener("change", (event) => this.open(event.target.files[0]));
     byId("column").addEventListener("change", () => this.forget());
     byId("label-rows").addEventListener("click", () => this.label());
@@ -63,7 +64,7 @@ export class Table {
   /** Drop what was labelled: another file, column or model is asked for. */
   forget() {
     this.job?.abort();
-    this.scores = null;
+    this.predictions = null;
     byId("download").hidden = true;
     byId("table-counts").replaceChildren();
     this.say("");
@@ -75,7 +76,7 @@ export class Table {
     const { signal } = this.job;
     this.show({ running: true });
     try {
-      this.scores = await this.labelRows(signal);
+      this.predictions = await this.labelRows(signal);
       this.render();
     } catch (error) {
       if (signal.aborted) this.say("Cancelled; nothing was kept.");
@@ -88,15 +89,14 @@ export class Table {
     const column = Number(byId("column").value);
     const { characters } = this.settings.limits;
     const texts = this.rows.map((row) => Array.from(row[column]).slice(0, characters).join(""));
-    const scores = [];
+    const found = [];
     for (const piece of pieces(texts, this.settings.limits)) {
       const request = { model: this.settings.model.name, texts: piece };
-      const predictions = await predict(request, signal);
-      scores.push(...predictions.map((prediction) => prediction.scores));
-      byId("progress").value = scores.length / texts.length;
-      this.say(`${scores.length.toLocaleString("en")} of ${counted(texts.length, "row", "rows")}`);
+      found.push(...(await predict(request, signal)));
+      byId("progress").value = found.length / texts.length;
+      this.say(`${found.length.toLocaleString("en")} of ${counted(texts.length, "row", "rows")}`);
     }
-    return scores;
+    return found;
   }
 
   show({ running }) {
@@ -104,24 +104,24 @@ export class Table {
     byId("progress").hidden = !running;
     byId("cancel").hidden = !running;
     byId("label-rows").disabled = running;
-    byId("download").hidden = running || !this.scores;
+    byId("download").hidden = running || !this.predictions;
   }
 
   given() {
     const { model, threshold } = this.settings;
-    return this.scores.map((scores) => decide(model, scores, threshold));
+    return this.predictions.map(({ scores }) => decide(model, scores, threshold));
   }
 
   /** Count the labels as the threshold has them now. */
   render() {
-    if (!this.scores) return;
+    if (!this.predictions) return;
     const counts = new Map(this.settings.model.labels.map(({ name }) => [name, 0]));
     let without = 0;
     for (const labels of this.given()) {
       without += labels.length === 0;
       for (const name of labels) counts.set(name, counts.get(name) + 1);
     }
-    this.say(`${counted(this.scores.length, "row", "rows")} labelled, ${without.toLocaleString("en")} of them without a label.`);
+    this.say(`${counted(this.predictions.length, "row", "rows")} labelled, ${without.toLocaleString("en")} of them without a label.`);
     const places = new Map([...counts.keys()].map((name, place) => [name, place]));
     const ranked = [...counts].filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
     const items = ranked.map(([name, n]) => {
@@ -132,14 +132,17 @@ export class Table {
   }
 
   download() {
-    const names = byId("with-scores").checked ? this.settings.model.labels.map(({ name }) => name) : [];
+    const isFull = byId("with-scores").checked;
+    const names = isFull ? this.settings.model.labels.map(({ name }) => name) : [];
+    const counts = isFull ? Object.keys(COUNTS) : [];
     const given = this.given();
     const rows = this.rows.map((row, n) => [
       ...row,
       given[n].join("; "),
-      ...names.map((name) => String(this.scores[n][name])),
+      ...names.map((name) => String(this.predictions[n].scores[name])),
+      ...counts.map((column) => String(this.predictions[n][COUNTS[column]])),
     ]);
-    const header = [...this.header, PREDICTED, ...names.map((name) => `score_${name}`)];
+    const header = [...this.header, PREDICTED, ...names.map((name) => `score_${name}`), ...counts];
     const table = [header, ...rows];
     const safe = byId("excel-safe").checked ? withoutFormulas(table) : table;
     const content = this.bom + formatCsv(safe, this.separator);
