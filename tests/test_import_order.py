@@ -40,8 +40,8 @@ ORDER = """
     model.builder model.score
     losses_gpu losses metrics calibrate classifier
     training training.resolve training.prepare training.selection training.checkpoint
-    training.start training.steps training.unseen training.loop training.fit
-    training.folder training.wake training.run
+    training.start training.steps training.loop training.fit training.folder
+    training.wake training.run
     evaluate bulk
     explain explain.deferred explain.types explain.routes explain.networks
     explain.contributions

@@ -107,6 +107,8 @@ class Encoder:
         ids = self.tokenizer.encode(texts, self.config.text.max_tokens)
         counts = count_words(ids, self.tokenizer.first_word)
         documents = drop_unreadable(ids, self.tokenizer.first_word)
+        if self.config.text.unknown == "drop":
+            documents = [document[document != UNK_ID] for document in documents]
         return self.with_structure(texts, documents, labels), counts
 
     def with_structure(

@@ -1,5 +1,5 @@
 """Training, in order.
 
-`resolve`, `prepare`, `selection`, `checkpoint`, `start`, `steps`, `unseen`, `loop`,
-`fit`, `folder`, `wake`, `run`.
+`resolve`, `prepare`, `selection`, `checkpoint`, `start`, `steps`, `loop`, `fit`,
+`folder`, `wake`, `run`.
 """
