@@ -68,9 +68,9 @@ class TextConfig(Checked):
     )
     unknown: Literal["keep", "drop"] = option(
         "keep",
-        "Words outside the vocabulary: keep them, with one vector for all, or drop them "
-        "before the network reads the text (in preset best; tree-lstm and networks "
-        "over characters always keep them)",
+        "Words outside the vocabulary: keep them, with one vector for all, or drop "
+        "them before the network reads the text (in preset best; tree-lstm and "
+        "networks over characters always keep them)",
     )
     vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
     words_from: Literal["train", "corpus", "vectors"] = option(
