@@ -134,8 +134,6 @@ BAD: list[tuple[type, str, Any, str]] = [  # each kind of field, each way to be 
     (DataConfig, "source", 3, "a text"),
     (DataConfig, "source", None, "a text"),
     (DataConfig, "separator", 3, "a text"),
-    (TrainConfig, "word_dropout", -1.0, "a finite number of at least 0.0"),
-    (TrainConfig, "blank", "some", "a finite number of at least 0.0"),
     (TrainConfig, "learning_rate", math.nan, "a finite number above 0.0"),
     (TrainConfig, "learning_rate", math.inf, "a finite number above 0.0"),
     (TrainConfig, "learning_rate", 10**400, "a finite number above 0.0"),

@@ -44,7 +44,7 @@ ORDER = """
     losses_gpu losses metrics calibrate classifier
     training training.resolve training.data_warnings training.memory training.prepare
     training.selection training.checkpoint training.start training.steps
-    training.unseen training.loop training.fit training.lock training.folder
+    training.loop training.fit training.lock training.folder
     training.wake training.run
     evaluate bulk
     explain explain.deferred explain.types explain.routes explain.networks

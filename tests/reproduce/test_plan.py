@@ -229,6 +229,5 @@ def test_unknown_system():
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_no_table_teaches_unknown_words(table):
-    trained = [cell.config.train for cell in Plan().cells(table)]
-    assert {(train.word_dropout, train.blank) for train in trained} == {(0.0, 0.0)}
+def test_every_run_keeps_unknown_words(table):
+    assert {cell.config.text.unknown for cell in Plan().cells(table)} == {"keep"}

@@ -112,9 +112,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # What searches on dev alone found (reproduction/FINDINGS.md): dropout on the word
     # vectors, which learn slower than the rest; capsules that are long from the start;
     # convolutional capsules that look at one n-gram each; n-grams over a text's ends.
-    # Several labels are learnt from joined texts, of unequal parts as real ones are;
-    # no label, where no known word speaks for one, from blank texts.
+    # Several labels are learnt from joined texts, of unequal parts as real ones are.
+    # A word never seen is no evidence: its vector would vote as it was drawn.
     "best": {
+        "text": {"unknown": "drop"},
         "model": {
             "dropout": 0.5,
             "edges": True,
@@ -126,8 +127,6 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "vector_rate": 0.1,
             "joined": None,
             "joined_share": 0.2,
-            "word_dropout": None,
-            "blank": None,
         },
     },
 }

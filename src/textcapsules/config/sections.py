@@ -83,6 +83,12 @@ class TextConfig(Checked):
         "Tokens read of a text; the rest is cut (cl-cnn and vd-cnn: see --characters)",
         low=1,
     )
+    unknown: Literal["keep", "drop"] = option(
+        "keep",
+        "Words outside the vocabulary: keep them, with one vector for all, or drop "
+        "them before the network reads the text (in preset best; tree-lstm and "
+        "networks over characters always keep them)",
+    )
     vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
     words_from: Literal["auto", "train", "corpus", "vectors"] = option(
         "auto",
@@ -303,20 +309,6 @@ class TrainConfig(Checked):
         "are), in training and on dev",
         above=0.0,
         high=1.0,
-    )
-    word_dropout: float | None = option(
-        0.0,
-        "A word becomes unknown in training with chance A / (A + its count), so that "
-        "unknown words are learnt: A (0: never; in preset best 1 for a network that "
-        "reads words and is to give several labels)",
-        low=0.0,
-    )
-    blank: float | None = option(
-        0.0,
-        "Training texts that carry no label, per single one, drawn each epoch: unknown "
-        "words among words that say nothing about any label (in preset best 0.1 where "
-        "word-dropout is on)",
-        low=0.0,
     )
     threshold_for: Literal["exact-match", "micro-f1"] = option(
         "exact-match", "What the calibrated threshold makes best on joined dev texts"

@@ -15,7 +15,7 @@ from textcapsules.explain.types import Explanation
 from textcapsules.inputs import read_texts
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
-from textcapsules.text.vocabulary import Located
+from textcapsules.text.vocabulary import UNK_ID, Located
 
 __all__ = ["explain", "locate_texts"]
 
@@ -117,7 +117,18 @@ def locate_counted(
         Located(document, own.places[: len(document)])
         for document, own in zip(documents, located, strict=True)
     ]
+    if classifier.config.text.unknown == "drop":
+        kept = [known_words(own) for own in kept]
     return kept, count_words(ids, tokenizer.first_word)
+
+
+def known_words(located: Located) -> Located:
+    """Return the tokens without those of unknown words."""
+    is_known = located.ids != UNK_ID
+    places = [
+        place for place, known in zip(located.places, is_known, strict=True) if known
+    ]
+    return Located(located.ids[is_known], places)
 
 
 def explain_batch(

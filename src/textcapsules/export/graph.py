@@ -51,6 +51,16 @@ class Graph:
         self.nodes.append(node)
         return name
 
+    def largest_first(self, keys: str, n_kept: str, axis: int) -> str:
+        """Append a sort along one axis, and return the places of the largest keys."""
+        name = f"topk_{len(self.nodes)}"
+        outputs = [f"{name}_keys", f"{name}_places"]
+        node = self.onnx.helper.make_node(
+            "TopK", [keys, n_kept], outputs, name, axis=axis
+        )
+        self.nodes.append(node)
+        return outputs[1]
+
     def constant(self, value: ArrayLike, dtype: Any = np.float32) -> str:
         """Keep an array and return its name."""
         array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))

@@ -19,10 +19,13 @@ from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["network_graph"]
 
+FAR = 2.0**20  # past the last place of any text
 MAX_BYTES = 2_000_000_000  # what one protobuf file can hold, with room for the nodes
 
 
-def network_graph(network: Any, max_tokens: int, facts: dict[str, str]) -> Any:
+def network_graph(
+    network: Any, max_tokens: int, facts: dict[str, str], *, drop_unknown: bool = False
+) -> Any:
     """Return the network as an `onnx.ModelProto` that holds `facts` as properties."""
     if not isinstance(network, CapsuleNetwork):
         raise ModelFolderError(
@@ -37,7 +40,8 @@ def network_graph(network: Any, max_tokens: int, facts: dict[str, str]) -> Any:
         )
     graph = Graph()
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
-    scores = write_network(graph, network, max_tokens)
+    given = without_unknown(graph, "ids") if drop_unknown else "ids"
+    scores = write_network(graph, network, max_tokens, given)
     graph.nodes.append(helper.make_node("Identity", [scores], ["scores"], "scores"))
     ids = helper.make_tensor_value_info("ids", types.INT64, ["texts", "tokens"])
     out = helper.make_tensor_value_info(
@@ -46,7 +50,26 @@ def network_graph(network: Any, max_tokens: int, facts: dict[str, str]) -> Any:
     return graph.model([ids], [out], facts)
 
 
-def write_network(graph: Graph, network: CapsuleNetwork, max_tokens: int) -> str:
+def without_unknown(graph: Graph, ids: str) -> str:
+    """Move the known words of (B, T) to the front, in their order; padding follows."""
+    is_known = graph.op("Greater", ids, graph.integers(UNK_ID))
+    known, anything = (
+        to_float(graph, part)
+        for part in (is_known, graph.op("GreaterOrEqual", ids, graph.integers(PAD_ID)))
+    )
+    place = graph.op("CumSum", anything, graph.constant(1, "int64"))  # 1, 2, ... T
+    # Known words come before all others, and each kind in its order.
+    ahead = graph.op("Mul", known, graph.constant([FAR]))
+    keys = graph.op("Sub", ahead, place)
+    n_tokens = graph.slice(graph.op("Shape", ids), 0, 1, 2)
+    order = graph.largest_first(keys, n_tokens, axis=1)
+    kept = graph.op("Where", is_known, ids, graph.integers(PAD_ID))
+    return graph.op("GatherElements", kept, order, axis=1)
+
+
+def write_network(
+    graph: Graph, network: CapsuleNetwork, max_tokens: int, given: str
+) -> str:
     """Write embedding, branches and their average; return the scores (B, n_classes)."""
     branches = [part for part in network.branches if isinstance(part, NgramBranch)]
     # Where padding votes, or every position has its own transform, all texts are taken
@@ -54,7 +77,7 @@ def write_network(graph: Graph, network: CapsuleNetwork, max_tokens: int) -> str
     per_child = any(branch.classes.transform.ndim == 4 for branch in branches)
     fixed = network.pad_to is not None or per_child
     room = max_tokens if fixed else max(branch.min_tokens for branch in branches)
-    ids = graph.op("Pad", "ids", graph.integers(0, 0, 0, room))
+    ids = graph.op("Pad", given, graph.integers(0, 0, 0, room))
     if fixed:
         ids = graph.slice(ids, 1, 0, max_tokens)
     known = to_float(graph, graph.op("Greater", ids, graph.integers(UNK_ID)))

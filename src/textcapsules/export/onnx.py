@@ -107,7 +107,8 @@ def build(classifier: TextClassifier) -> Exported:
     about = {"task": labels.task, "max_tokens": limit, "labels": rows}
     described = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     facts = {key: json.dumps(value) for key, value in about.items()}
-    model = network_graph(classifier.network, limit, facts)
+    drop = classifier.config.text.unknown == "drop"
+    model = network_graph(classifier.network, limit, facts, drop_unknown=drop)
     return Exported(tokenizer_json(classifier), described, model.SerializeToString())
 
 

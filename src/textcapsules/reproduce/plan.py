@@ -143,13 +143,8 @@ class Plan:
             config = config.replace(**options)
         joined = config.train.joined or 0.0  # where a table does not say, none has them
         config = config.replace(
-            train={
-                "joined": joined,
-                "joined_share": JOINED_SHARE,
-                # No table studies unknown words: no system is taught them.
-                "word_dropout": 0.0,
-                "blank": 0.0,
-            }
+            text={"unknown": "keep"},  # for every system alike
+            train={"joined": joined, "joined_share": JOINED_SHARE},
         )
         if config.train.select == "last":  # every epoch is the last one's beginning
             config = config.replace(train={"patience": 0})

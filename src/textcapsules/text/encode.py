@@ -173,6 +173,8 @@ class Encoder:
         ids, cuts = self.cut_ids(texts)
         counts = count_words(ids, self.tokenizer.first_word)
         documents = drop_unreadable(ids, self.tokenizer.first_word)
+        if self.config.text.unknown == "drop":
+            documents = [document[document != UNK_ID] for document in documents]
         return self.with_structure(texts, documents, labels), counts, cuts
 
     def with_structure(

@@ -1,5 +1,5 @@
 """Training, in order.
 
 `resolve`, `data_warnings`, `memory`, `prepare`, `selection`, `checkpoint`, `start`,
-`steps`, `unseen`, `loop`, `fit`, `lock`, `folder`, `wake`, `run`.
+`steps`, `loop`, `fit`, `lock`, `folder`, `wake`, `run`.
 """

@@ -21,7 +21,6 @@ from textcapsules.training.checkpoint import Best, Progress
 from textcapsules.training.prepare import Encoded
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import make_steps
-from textcapsules.training.unseen import UnseenWords
 
 __all__ = ["Step", "Trainer", "with_joined"]
 
@@ -49,7 +48,6 @@ class Trainer:
         self.config, self.train, self.dev, self.device = config, train, dev, device
         self.steps = make_steps(config, network, device)
         self.network, self.optimiser = self.steps.network, self.steps.optimiser
-        self.unseen = UnseenWords(config.train, train)
         self.progress = Progress([], None)
 
     def epochs(
@@ -126,8 +124,8 @@ class Trainer:
         return mean
 
     def epoch_documents(self, epoch: int) -> Encoded:
-        """Return the training texts, with an epoch's draws if asked for."""
-        return self.unseen.add(with_joined(self.config, self.train, epoch), epoch)
+        """Return the training texts, with fresh joined ones if asked for."""
+        return with_joined(self.config, self.train, epoch)
 
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it."""

@@ -11,8 +11,6 @@ __all__ = ["resolve"]
 
 # Found on dev (reproduction/FINDINGS.md).
 START_LENGTH, JOINED = 0.4, 1.0
-WORD_DROPOUT, BLANK = 1.0, 0.1
-LABEL_LOSSES = ("margin", "binary-cross-entropy")  # judge each label for itself
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -29,45 +27,17 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         shown_one = task == "multi-label" and not has_several
         joined = JOINED if network and shown_one else 0.0
     several = task == "multi-label" or joined > 0 or has_several
-    loss = resolve_loss(config, several)
     return config.replace(
         text=text,
         model={"embeddings": embeddings},
-        loss={"loss": loss},
+        loss={"loss": resolve_loss(config, several)},
         train={
             "task": task,
             "select": select,
             "joined": joined,
             "start_length": start_length(config),
-            **resolve_unseen(config, task, loss),
         },
     )
-
-
-def resolve_unseen(config: RunConfig, task: str, loss: str) -> dict[str, float]:
-    """Return how unknown words are learnt: they are, where a text may have no label."""
-    architecture = config.model.architecture
-    in_words = architecture not in (*CLASSIC, *CHARACTERS, "tree-lstm")
-    may_have_none = task == "multi-label" and loss in LABEL_LOSSES
-    word_dropout, blank = config.train.word_dropout, config.train.blank
-    for name, value in (("word-dropout", word_dropout), ("blank", blank)):
-        if value and not in_words:
-            raise ConfigError(
-                f"{name} must be 0 for the architecture {architecture}; got {value:g}. "
-                f"Leave out --{name}."
-            )
-    if blank and not may_have_none:
-        raise ConfigError(
-            "blank must be 0 unless the task is multi-label and the loss margin or "
-            f"binary-cross-entropy; got {blank:g} for {task} and {loss}. Leave out "
-            "--blank."
-        )
-    wanted = in_words and may_have_none
-    if word_dropout is None:
-        word_dropout = WORD_DROPOUT if wanted else 0.0
-    if blank is None:
-        blank = BLANK if wanted else 0.0
-    return {"word_dropout": word_dropout, "blank": blank}
 
 
 def start_length(config: RunConfig) -> float:
@@ -89,11 +59,17 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
         )
     if in_characters:
         length = config.rival.characters or CHARACTERS[architecture]
-        return {"rule": "characters", "max_tokens": length, "vectors": None}, "random"
+        text = {"rule": "characters", "max_tokens": length, "vectors": None}
+        return {**text, "unknown": "keep"}, "random"
     rule = corpus.rule if text.rule == "auto" else text.rule
     if architecture in CLASSIC:  # they read no word vectors, whatever is on offer
         return {"rule": rule, "vectors": None}, "random"
-    found = {"rule": rule, "words_from": resolve_words(config)}
+    found = {
+        "rule": rule,
+        "words_from": resolve_words(config),
+        # A tree needs all words of its text.
+        "unknown": "keep" if architecture == "tree-lstm" else text.unknown,
+    }
     return found, resolve_embeddings(config)
 
 
