@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import typer.main
 import uvicorn
-from pyarrow import parquet
 
 from fake_hub import FakeHub, fake_hub
 from textcapsules import bench, demo, hub
@@ -37,11 +35,11 @@ from textcapsules.cli import app
 from textcapsules.config import preset
 from textcapsules.config.run import PRESETS
 from textcapsules.data import load
-from textcapsules.data.tickets import make_tickets, read_tickets
+from textcapsules.data.tickets import read_tickets
 from textcapsules.reproduce.quick import write_tiny_corpora
 from textcapsules.serve import run as serving
 from textcapsules.training.run import train
-from toy import TINY_MODEL, TINY_TRAIN, run_cli, tiny_config, write_csv
+from toy import TINY_MODEL, TINY_TRAIN, run_cli, tiny_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -243,18 +241,6 @@ few_tickets = functools.partial(
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with all that the pages take for granted."""
     folder = tmp_path_factory.mktemp("docs")
-    sets = make_tickets(n_train=120, n_dev=12, n_test=24, n_multi=24)
-    header = ("message", "topic")
-    for name, tickets in (
-        ("tickets", sets.train),
-        ("held_out", sets.test),
-        ("several", sets.multi),
-    ):
-        rows = [(ticket.text, "; ".join(ticket.topics)) for ticket in tickets]
-        write_csv(folder / f"{name}.csv", rows, header)
-    texts = [ticket.text for ticket in sets.multi]
-    parquet.write_table(pa.table({"message": texts}), folder / "new.parquet")
-    (folder / "lines.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     words = write_tiny_corpora(folder / "corpora", folder / "none")
     vectors = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float32)
     np.savez(folder / "word2vec.npz", words=np.array(words), vectors=vectors)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runs import weights
+from run_folders import weights
 from textcapsules.classifier import TextClassifier
 from textcapsules.config import RunConfig, preset
 from textcapsules.explain.texts import explain
