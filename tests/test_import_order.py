@@ -64,8 +64,9 @@ ORDER = """
     serve.schema serve.answers serve.colours serve.guard serve.connections serve.app
     serve.run
     reproduce reproduce.published reproduce.systems reproduce.tuning reproduce.cell
-    reproduce.plan reproduce.record reproduce.search reproduce.runs reproduce.workers
-    reproduce.statistics reproduce.board reproduce.markup reproduce.compare
+    reproduce.plan reproduce.record reproduce.search reproduce.runs reproduce.coverage
+    reproduce.workers reproduce.statistics reproduce.board reproduce.markup
+    reproduce.compare
     reproduce.transfer reproduce.tables reproduce.plots reproduce.unpack
     reproduce.quick reproduce.visual reproduce.table6 reproduce.word_sums
     reproduce.a3 reproduce.campaign

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reproduce.places import DeadlyPlace
 from textcapsules.errors import ConfigError, CorpusError, WriteError
 from textcapsules.reproduce.campaign import Campaign, check_tables
+from textcapsules.reproduce.coverage import read_coverage
 from textcapsules.reproduce.quick import quick_place
 from textcapsules.reproduce.runs import Place
 
@@ -138,3 +140,23 @@ def test_runs_at_no_commit_are_done_again_when_asked(place, tmp_path, monkeypatc
     left = campaign(tmp_path, *only, folds=1, redo_unclean=True)
     missing = left.missing(left.cells(["table1"]))
     assert [cell.corpus for cell in missing] == ["trec"]
+
+
+def test_true_vectors_are_counted_for_records_that_do_not_tell(place, tmp_path):
+    work = Campaign(tmp_path / "tables", seeds=1, folds=1)
+    with np.load(place.vectors) as arrays:
+        words, vectors = arrays["words"], arrays["vectors"]
+    real = np.arange(len(words)) % 2 == 0
+    file = tmp_path / "half.npz"
+    np.savez(file, words=words, vectors=vectors, real=real)
+    work.measure_coverage(place.__class__(place.data_dir, str(file), "cpu"))
+    (page, *_) = work.write_tables()
+    header, row = (
+        next(line for line in page.read_text().splitlines() if line.startswith(start))
+        for start in ("| corpus |", "| trec |")
+    )
+    true = header.split(" | ").index("% of these true GoogleNews vectors |")
+    shares = read_coverage(tmp_path / "tables" / "results")["trec"]
+    expected = 100 * shares["real_tokens"] / shares["tokens"]
+    assert 0 < expected < 100
+    assert row.split(" | ")[true] == f"{expected:.1f} |"

@@ -67,7 +67,12 @@ def reproduce(
         bool, typer.Option("--plan", help="Print what would run, and stop.")
     ] = False,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="Write the tables, run nothing.")
+        bool,
+        typer.Option(
+            "--tables-only",
+            help="Write the tables, run nothing; with --vectors, first count the "
+            "words of each corpus that have one.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -113,6 +118,10 @@ def reproduce(
         "tables": [*tables, *shown],
     }
     if tables_only:
+        if vectors is not None:
+            with quick_place(False, data_dir, vectors, "cpu") as place:
+                campaign.check(campaign.cells(["table1", "table5"]), place)
+                campaign.measure_coverage(place)
         written += campaign.write_tables()
     else:
         with quick_place(quick, data_dir, vectors, device) as place:

@@ -1,6 +1,6 @@
 """The records of a plan, found by what they stand for in the tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from textcapsules.reproduce.plan import CURVES, TABLES, Plan
@@ -22,7 +22,13 @@ class Name(NamedTuple):
 class Board:
     """The figures of a plan that have records."""
 
-    def __init__(self, plan: Plan, records: Records) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        records: Records,
+        coverage: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.coverage = coverage or {}  # of word vectors, by corpus
         self.planned: dict[Name, None] = {}  # in the plan's order
         self.found: dict[Name, dict[int, Record]] = {}
         for table in TABLES:

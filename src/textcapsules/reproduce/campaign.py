@@ -10,6 +10,7 @@ from textcapsules.files import write_text
 from textcapsules.reproduce.a3 import check_a3, write_a3
 from textcapsules.reproduce.board import Board
 from textcapsules.reproduce.cell import Cell, select
+from textcapsules.reproduce.coverage import measure_coverage, read_coverage
 from textcapsules.reproduce.plan import TABLES, Plan, search_corpus
 from textcapsules.reproduce.plots import plot_losses
 from textcapsules.reproduce.quick import QUICK
@@ -256,6 +257,10 @@ class Campaign:
         ]
         write_text(self.folder / FAILURES, "".join(map(line, rows)))
 
+    def measure_coverage(self, place: Any) -> None:
+        """Measure how many words of the corpora have a vector."""
+        measure_coverage(place, self.folder / "results")
+
     def write_tables(self) -> list[Path]:
         """Write TABLES.md and the plots from all records, and return the files."""
         plan = Plan(
@@ -264,7 +269,7 @@ class Campaign:
             chosen=read_choices(self.choices),
             adjust=self.adjust,
         )
-        board = Board(plan, self.records)
+        board = Board(plan, self.records, read_coverage(self.folder / "results"))
         page = self.folder / PAGE
         write_text(page, render_tables(board, quick=self.adjust is not None))
         curves = board.curves()
