@@ -6,13 +6,17 @@ SMALL := .venv/.installed-small
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test soak lint format clean
+.PHONY: demo readme test soak lint format clean
 
 demo: $(SMALL)
 	$(BIN)/textcapsules demo --out runs/demo --overwrite
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations=20
+
+# Runs the README's commands and examples on the demo's model, and compares their output.
+readme: $(SMALL)
+	$(BIN)/python .ci/readme.py
 
 # Kills and damaged files for an hour, or for SECONDS.
 SECONDS ?= 3600

@@ -136,6 +136,7 @@ class Reader:
             "python": self.python,
             "console": self.console,
             "json": self.json,
+            "text": self.text,
             "toml": self.toml,
         }
         assert block.language in kinds, (
@@ -162,6 +163,10 @@ class Reader:
 
     def json(self, block: Block) -> None:
         self.compare(block.text, block.place)
+
+    def text(self, block: Block) -> None:
+        """See that something was printed; .ci/readme.py compares it, on real models."""
+        assert self.printed.strip(), f"{block.place}: shows what was not printed"
 
     def compare(self, shown: str, place: str) -> None:
         printed = self.printed.strip().splitlines()
