@@ -110,15 +110,14 @@ def json_bytes(value: Any) -> bytes:
 def write_tensors(
     path: Path | str, tensors: dict[str, Any], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write torch tensors to `path` atomically, as safetensors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    """Write torch tensors to `path` atomically, as safetensors.
 
-    with atomic_path(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata=metadata)
-        except SafetensorError as error:  # as on a full disk
-            raise OSError(str(error).splitlines()[0]) from error
+    The library's `save_file` writes beside the path, under a name drawn anew, which a
+    killed process leaves behind: the content goes through memory instead.
+    """
+    from safetensors.torch import save
+
+    write_bytes(path, save(tensors, metadata=metadata))
 
 
 def file_sha256(path: Path | str) -> str:

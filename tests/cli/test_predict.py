@@ -49,7 +49,7 @@ def test_json_is_one_object_with_the_predictions():
                 "max_tokens": 200,
                 "texts": 0,
                 "share_dropped": 0.0,
-                "longest": 3,
+                "longest": 5,
             },
         }
     ]

@@ -21,14 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 
 from textcapsules.cli import main
 from textcapsules.model.routing.cpu import has_numba
 from textcapsules.model.routing.cpu_launch import backward_kernel, forward_kernel
-
-HALF = b"half of what was to be written"
 
 
 def before_operations(act: Callable[[str, Path], None]) -> None:
@@ -43,7 +40,7 @@ def before_operations(act: Callable[[str, Path], None]) -> None:
         Path.replace,
         Path.unlink,
     )
-    save, fsync = safetensors.torch.save_file, os.fsync
+    fsync = os.fsync
 
     def touched(self: Path, *args: Any, **options: Any) -> None:
         act("touch", self)
@@ -53,11 +50,6 @@ def before_operations(act: Callable[[str, Path], None]) -> None:
         write(self, content[: len(content) // 2])
         act("write", self)
         return write(self, content)
-
-    def saved(tensors: Any, path: Path, **options: Any) -> None:
-        write(Path(path), HALF)
-        act("write", Path(path))
-        save(tensors, path, **options)
 
     def synced(descriptor: int) -> None:
         act("fsync", Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -74,7 +66,7 @@ def before_operations(act: Callable[[str, Path], None]) -> None:
 
     Path.touch, Path.write_bytes, Path.replace = touched, written, replaced  # type: ignore[method-assign,assignment]
     Path.unlink = unlinked  # type: ignore[method-assign]
-    safetensors.torch.save_file, os.fsync = saved, synced
+    os.fsync = synced
 
 
 def die_at(moment: int, kinds: set[str]) -> None:

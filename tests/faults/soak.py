@@ -146,7 +146,7 @@ def main() -> None:
     first = random.SystemRandom().randrange(10**9) if asked.seed is None else asked.seed
     os.environ["OMP_NUM_THREADS"] = "1"
     base = Path(tempfile.mkdtemp(prefix="textcapsules-soak-"))
-    source = toy_file(base, 24)
+    source = toy_file(base)
     usual = whole_run(base / "whole", source, 0)
     whole_run(base / "other", source, 1)
     expected, number, kills = folder_content(base / "whole"), 0, 0

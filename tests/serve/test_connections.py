@@ -1,6 +1,7 @@
 """Real connections that are slow, silent or too many, beside a client that is not."""
 
 import gc
+import itertools
 import json
 import socket
 from contextlib import ExitStack, contextmanager
@@ -141,7 +142,10 @@ def test_a_body_that_nobody_asked_for_holds_no_connection(sent):
     limits = Limits(header_limit=1.0, idle_limit=1.0)
     with running(toy_service(limits)) as client, connect(client) as line:
         line.sendall(GET[:-2] + b"Content-Length: 5\r\n\r\n")
-        assert line.recv(65536).startswith(b"HTTP/1.1 200 ")
+        answer = line.recv(65536)
+        while not answer.endswith(b'{"status":"ok"}'):  # it may come in pieces
+            answer += line.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200 ")
         line.sendall(sent)
         assert read(line) == b""
 
@@ -224,5 +228,8 @@ def test_requests_leave_no_objects_behind():
             gc.collect()
             return len(gc.get_objects())
 
-        before = ask(0, 30)  # caches of a fixed size are filled
-        assert ask(30, 120) - before < 120  # less than one per request
+        counts = [ask(40 * part, 40) for part in range(4)]
+        grown = [after - before for before, after in itertools.pairwise(counts)]
+        # Less than one per request. A leak grows in every part; what else the process
+        # does may make one part larger.
+        assert min(grown) < 40

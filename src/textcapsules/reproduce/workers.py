@@ -5,6 +5,7 @@ takes longer than a small run. One that dies takes a single run with it, and ano
 started in its place. Results come back to the caller's process, the only one to write.
 """
 
+import logging
 import os
 import signal
 import traceback
@@ -122,6 +123,8 @@ def work(pipe: Connection, place: Any) -> None:
     # One thread each: as many processes as cores share the machine.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # What a corpus lacks is no news to whoever reproduces its figures.
+    logging.getLogger("textcapsules").addHandler(logging.NullHandler())
     import torch
 
     torch.set_num_threads(1)
