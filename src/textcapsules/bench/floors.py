@@ -1,6 +1,6 @@
 """The least time of a layer, a step or a prediction: bytes and products counted.
 
-Counted is what no way of computing can avoid: every input read and every output written
+Counts what no way of computing can avoid: every input read and every output written
 once, every product of the vote-free form, at the machine's measured rates for float32.
 Weights, gradients and Adam's moments are read and written once a step.
 """

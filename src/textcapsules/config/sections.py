@@ -155,7 +155,7 @@ class ModelConfig(Checked):
         3, "K2, positions a convolutional capsule sees", low=1, high=1000
     )
     conv_types: int = option(16, "D, convolutional capsules at each position", low=1)
-    shared: bool = option(True, "One transform a parent, shared by all its children")
+    shared: bool = option(True, "One transform per parent, shared by all its children")
     transform_bias: bool = option(True, "Votes have a bias")
     iterations: int = option(3, "Iterations of routing", low=1, high=1000)
     leaky: bool = option(True, "Leaky softmax: a child may route to nobody")

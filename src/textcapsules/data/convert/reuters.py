@@ -1,6 +1,6 @@
 """Reuters-21578: SGML to one JSON object a document, ModApte split.
 
-Kept are documents that were looked at by an indexer (``TOPICS="YES"``), belong to the
+Keeps documents that were looked at by an indexer (``TOPICS="YES"``), belong to the
 Lewis split's training or test part, and carry a topic that occurs in both parts.
 """
 
