@@ -9,6 +9,7 @@ import csv
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,12 @@ from textcapsules.data.table_json import json_batches
 from textcapsules.data.table_text import (
     FOUND_OUT,
     TextFormat,
+    as_utf8,
+    check_first_line,
     check_format,
+    compression,
     find_delimiter,
     find_encoding,
-    open_arrow,
     open_text,
     undecodable,
 )
@@ -89,6 +92,8 @@ def settle_format(
     _check_file(path)
     try:
         encoding = find_encoding(path, encoding)
+        if form == "csv":
+            check_first_line(path, encoding)
         if form == "csv" and delimiter is None:
             delimiter = find_delimiter(path, encoding, wanted)
             if delimiter != DELIMITERS[form]:
@@ -164,10 +169,13 @@ def _read(
 def _require(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
     for name in wanted:
         if names.count(name) != 1:
-            got = f"{names.count(name)} of them" if name in names else ", ".join(names)
+            twice = name in names
+            got = f"{names.count(name)} of them" if twice else ", ".join(names)
+            remedy = "Rename one" if twice else "Name the columns of texts and labels"
+            if not twice and len(names) == 1:
+                remedy += ", or what stands between cells with --delimiter"
             raise DataError(
-                f"{path} must have one column {name!r}; got {got}. "
-                "Name the columns of texts and labels."
+                f"{path} must have one column {name!r}; got {got}. {remedy}."
             )
 
 
@@ -181,20 +189,24 @@ def _read_csv(path: Path, settled: TextFormat) -> Iterator[pa.RecordBatch]:
             delimiter=delimiter, newlines_in_values=True
         ),
     }
-    with (
-        open_arrow(path, encoding) as file,
-        arrow_csv.open_csv(file, **options) as reader,
-    ):
-        as_text = dict.fromkeys(reader.schema.names, pa.string())
-    options["convert_options"] = arrow_csv.ConvertOptions(column_types=as_text)
-    with (
-        open_arrow(path, encoding) as file,
-        arrow_csv.open_csv(file, **options) as reader,
-    ):
-        for batch in reader:
-            if batch.num_rows:
-                last = batch.columns[-1][-1].as_py()
-            yield batch
+    with as_utf8(path, encoding) as plain:
+        open_plain = partial(
+            pa.input_stream, str(plain), compression=compression(plain)
+        )
+        with (
+            open_plain() as file,
+            arrow_csv.open_csv(file, **options) as reader,
+        ):
+            as_text = dict.fromkeys(reader.schema.names, pa.string())
+        options["convert_options"] = arrow_csv.ConvertOptions(column_types=as_text)
+        with (
+            open_plain() as file,
+            arrow_csv.open_csv(file, **options) as reader,
+        ):
+            for batch in reader:
+                if batch.num_rows:
+                    last = batch.columns[-1][-1].as_py()
+                yield batch
     # Arrow takes the end of the file for the end of a quoted cell.
     if "\n" in last and _UNCLOSED in (_diagnose(path, settled) or ""):
         raise pa.ArrowInvalid(_UNCLOSED)

@@ -9,22 +9,25 @@ import codecs
 import csv
 import gzip
 import io
-from collections.abc import Sequence
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
-
-import pyarrow as pa
 
 from textcapsules.errors import ConfigError, DataError
 
 __all__ = [
     "FOUND_OUT",
     "TextFormat",
+    "as_utf8",
+    "check_first_line",
     "check_format",
     "compression",
     "find_delimiter",
     "find_encoding",
-    "open_arrow",
     "open_text",
     "read_text",
     "undecodable",
@@ -98,12 +101,24 @@ def open_text(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
     return io.TextIOWrapper(open_bytes(path), encoding=name, errors=errors, newline="")
 
 
-def open_arrow(path: Path, encoding: str) -> pa.NativeFile:
-    """Open a file for Arrow as UTF-8, recoded piece by piece where it is not."""
-    file = pa.input_stream(str(path), compression=compression(path))
+@contextmanager
+def as_utf8(path: Path, encoding: str) -> Iterator[Path]:
+    """Yield a file in UTF-8 with the same content, a temporary one where it must be.
+
+    Arrow could recode by itself, but calls Python for it from a thread that reads
+    ahead: a program that ends on an error meanwhile is aborted by the system.
+    """
     if encoding == UTF_8:
-        return file
-    return pa.transcoding_input_stream(file, encoding, UTF_8)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
+        recoded = Path(folder) / "table"
+        with (
+            open_text(path, encoding) as file,
+            recoded.open("w", encoding=UTF_8, newline="") as out,
+        ):
+            shutil.copyfileobj(file, out, 1 << 20)
+        yield recoded
 
 
 def find_encoding(path: Path, named: str | None) -> str:
@@ -112,6 +127,11 @@ def find_encoding(path: Path, named: str | None) -> str:
         return named
     with open_bytes(path) as file:
         start = file.read(1024)
+    if start.startswith(b"PK\x03\x04"):
+        raise DataError(
+            f"{path} must be a file of text; got a ZIP archive, as an Excel workbook "
+            "is. Save it as CSV."
+        )
     for mark, encoding in MARKS.items():
         if start.startswith(mark):
             return encoding
@@ -123,6 +143,17 @@ def find_encoding(path: Path, named: str | None) -> str:
                 f"looks like UTF-16 without one. Pass --encoding {encoding}."
             )
     return UTF_8
+
+
+def check_first_line(path: Path, encoding: str) -> None:
+    """Refuse the line that tells Excel the delimiter: it is no row of the table."""
+    with open_text(path, encoding, "replace") as file:
+        line = file.readline(20).strip().strip('"')
+    if found := re.fullmatch(r"sep=(.)", line, re.IGNORECASE):
+        raise DataError(
+            f"{path} must begin with the names of its columns; got {line!r}, a line "
+            f"for Excel. Remove it, and pass --delimiter {found[1]!r}."
+        )
 
 
 def read_text(path: Path, given: TextFormat) -> str:
