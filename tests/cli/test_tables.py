@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -94,28 +92,6 @@ def test_text_file_is_read_in_its_encoding():
     Path("t.txt").write_text("café cat", encoding="utf-16")
     assert run_cli(*args).out.startswith("café cat\n")
     assert "delimiter must go with a table" in refusal(*args, "--delimiter", ";")
-
-
-def test_mistakes_in_a_recoded_file_end_in_one_line_every_time():
-    """A thread that recodes would abort the program it outlives: in a process alone."""
-    rows = [(f"{text} é", label) for text, label in ROWS]
-    source = european("t.csv", "latin-1", rows)
-    args = ["--file", source, "--encoding", "latin-1", "--text-column", "nope"]
-    script = (
-        "import os, sys\n"
-        "from textcapsules.cli import main\n"
-        f"sys.argv = ['textcapsules', 'predict', {str(trained_model())!r}, *{args!r}]\n"
-        "import textcapsules.bulk\n"
-        "codes = []\n"
-        "for _ in range(20):\n"
-        "    if not (child := os.fork()):\n"
-        "        main()\n"
-        "    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        "print(codes)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert ran.stdout == f"{[2] * 20}\n", ran.stderr
-    assert len(ran.stderr.splitlines()) == 40  # the delimiter, and the column
 
 
 def test_files_of_excel_are_told():

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from textcapsules.data.table import read_table, stream_table
-from textcapsules.data.table_text import TextFormat, check_format
+from textcapsules.data.table_text import TextFormat, as_utf8, check_format
 from textcapsules.errors import ConfigError, DataError
 from textcapsules.notices import collect_warnings
 
@@ -165,3 +165,16 @@ def test_options_that_the_form_does_not_have_are_refused(
     (tmp_path / name).write_text("")
     with pytest.raises(ConfigError, match=match):
         read_table(tmp_path / name, **options)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-32-be"])
+def test_other_encodings_are_recoded_into_a_file_of_their_own(tmp_path, encoding):
+    """Arrow must not call Python to recode: its thread may outlive the interpreter."""
+    path, text = tmp_path / "t.csv", 'text;label\r\n"é\n\x85";1\r\n' * 1000
+    path.write_bytes(text.encode(encoding))
+    with as_utf8(path, encoding) as plain:
+        assert plain != path
+        assert plain.read_bytes() == text.encode()
+    assert not plain.exists()
+    with as_utf8(path, "utf-8") as plain:
+        assert plain == path
