@@ -157,8 +157,9 @@ def test_texts_cut_are_told_once_with_their_share(tmp_path, monkeypatch):
     assert values["cut"].pop("share_dropped") == pytest.approx(share)
     assert values["cut"] == cut
     assert ran.err.splitlines()[0] == line
+    other = write_csv(tmp_path / "other.csv", rows)
     for args in (
-        ["evaluate", "m", "--data", source],
+        ["evaluate", "m", "--data", other],
         ["predict", "m", "--file", source, "--out", "out.csv"],
         ["predict", "m", *(text for text, _ in rows)],
     ):
@@ -205,6 +206,7 @@ def test_ctrl_c_while_a_line_is_written_does_not_repeat_it(tmp_path, monkeypatch
     monkeypatch.setattr(sys, "stderr", stderr)
     figures = {"epoch": 1, "loss": 0.5, "train_seconds": 1.0, "dev_seconds": 0.0}
     (tmp_path / "config.json").touch()
+    (tmp_path / "training.json").write_text("{}")
     with pytest.raises(typer.Exit) as ended, goes_on(tmp_path):
         epoch_line(figures)
     assert ended.value.exit_code == 130

@@ -9,9 +9,8 @@ import torch
 from run_folders import figures, vectors_file, weights
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.errors import ConfigError, ModelFolderError
-from textcapsules.training import last_epoch
+from textcapsules.training import last_epoch, run
 from textcapsules.training.run import resume, train
-from textcapsules.training.selection import DevSet
 from toy import tiny_config, toy_rows, write_csv
 
 
@@ -68,12 +67,12 @@ def test_ctrl_c_keeps_every_finished_epoch(source, tmp_path, monkeypatch, moment
         if moment == "epoch" and record["epoch"] == 2:
             raise KeyboardInterrupt
 
-    def calibrate(*_):
+    def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         if moment == "finish":  # the network has the best epoch's weights by then
-            patch.setattr(DevSet, "calibrate", calibrate)
+            patch.setattr(run, "learnt_nothing", stop)
         train(config, tmp_path / "cut", on_step=on_step, on_epoch=on_epoch)
     torch.manual_seed(7)
     seen = []
