@@ -43,8 +43,8 @@ ORDER = """
     model.builder model.score
     losses_gpu losses metrics calibrate classifier
     training training.resolve training.data_warnings training.memory training.prepare
-    training.selection training.checkpoint training.start training.steps
-    training.loop training.fit training.lock training.folder
+    training.selection training.checkpoint training.last_epoch training.start
+    training.steps training.loop training.fit training.lock training.folder
     training.wake training.run
     evaluate bulk
     explain explain.deferred explain.types explain.routes explain.networks

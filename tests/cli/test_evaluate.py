@@ -61,6 +61,19 @@ def test_model_without_a_test_set_is_not_judged_on_its_training_texts():
     assert "--split dev" in message
 
 
+def test_training_texts_given_as_data_are_told(more, monkeypatch):
+    folder = trained_model()
+    monkeypatch.chdir(folder)
+    same = ["evaluate", folder, "--data", "../toy.csv"]
+    values = last_json(ran := run_cli(*same, "--json"))
+    assert len(values["warnings"]) == 1
+    assert "../toy.csv holds the texts the model was trained on" in ran.err
+    assert "--split dev" in ran.err
+    for args in ([*same, "--split", "train"], [*same, "--test", more]):
+        assert "trained on" not in run_cli(*args).err
+    assert "trained on" not in run_cli("evaluate", folder, "--data", more).err
+
+
 def test_models_own_dev_set_is_the_one_held_out():
     values = last_json(run_cli("evaluate", trained_model(), "--split", "dev", "--json"))
     record = TextClassifier.load(trained_model()).record

@@ -1,9 +1,15 @@
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from textcapsules.classifier import TextClassifier
+from textcapsules.cli.train import goes_on
+from textcapsules.progress import epoch_line
+from textcapsules.training import run
 from textcapsules.training.loop import Trainer
 from toy import TINY, refusal, run_cli, toy_file, toy_rows, write_csv
 
@@ -151,8 +157,9 @@ def test_texts_cut_are_told_once_with_their_share(tmp_path, monkeypatch):
     assert values["cut"].pop("share_dropped") == pytest.approx(share)
     assert values["cut"] == cut
     assert ran.err.splitlines()[0] == line
+    other = write_csv(tmp_path / "other.csv", rows)
     for args in (
-        ["evaluate", "m", "--data", source],
+        ["evaluate", "m", "--data", other],
         ["predict", "m", "--file", source, "--out", "out.csv"],
         ["predict", "m", *(text for text, _ in rows)],
     ):
@@ -184,3 +191,39 @@ def test_epochs_are_added_on_the_command_line(source):
     assert "Train again with --epochs 4 --overwrite, and with --keep-check" in message
     message = refusal("train", "--resume", "whole", "--epochs", 4, "--seed", 1)
     assert "resume must stand alone or with --epochs" in message
+
+
+def test_ctrl_c_while_a_line_is_written_does_not_repeat_it(tmp_path, monkeypatch):
+    class Stderr(io.StringIO):
+        flushes = 0
+
+        def flush(self):
+            self.flushes += 1
+            if self.flushes == 1:  # the line is out; whoever waits for it may act
+                raise KeyboardInterrupt
+
+    stderr = Stderr()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    figures = {"epoch": 1, "loss": 0.5, "train_seconds": 1.0, "dev_seconds": 0.0}
+    (tmp_path / "config.json").touch()
+    (tmp_path / "training.json").write_text("{}")
+    with pytest.raises(typer.Exit) as ended, goes_on(tmp_path):
+        epoch_line(figures)
+    assert ended.value.exit_code == 130
+    assert stderr.getvalue().splitlines() == [
+        "epoch 1: loss 0.5000, 1.0 s",
+        f"textcapsules: interrupted. Go on with --resume {tmp_path}, from the start.",
+    ]
+
+
+def test_ctrl_c_before_an_earlier_run_is_replaced_does_not_offer_it(
+    source, monkeypatch
+):
+    run_cli("train", "--data", source, *TINY, "--epochs", 1, "--out", "m")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "prepare", stop)
+    ran = run_cli("train", "--data", source, *TINY, "--out", "m", "--overwrite")
+    assert (ran.code, ran.err) == (130, "textcapsules: interrupted.\n")

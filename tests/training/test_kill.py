@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from run_folders import folder_content
+from textcapsules.training.checkpoint import epochs_done
 from toy import TINY, run_cli, spawn, toy_file
 
 
@@ -46,4 +47,22 @@ def test_ctrl_c_ends_quietly_and_says_how_to_go_on(flags, tmp_path):
     assert process.returncode == 130
     lines = err.decode().splitlines()
     assert not any("Traceback" in line for line in lines)
-    assert lines[-1] == f"textcapsules: interrupted. Go on with --resume {folder}."
+    done = epochs_done(folder / "checkpoint.safetensors")
+    assert lines[-1] == (
+        f"textcapsules: interrupted. Go on with --resume {folder}, after epoch {done}."
+    )
+
+
+def test_ctrl_c_long_before_a_checkpoint_keeps_the_epochs(flags, tmp_path):
+    folder = tmp_path / "cut"
+    flags = [*flags, "--epochs", "100000", "--checkpoint-seconds", "1000"]
+    process = spawn("train", *flags, "--out", folder)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith(b"epoch 3:"):
+        assert process.poll() is None, "the run ended too early"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    lines = err.decode().splitlines()
+    done = epochs_done(folder / "checkpoint.safetensors")
+    assert done >= 3
+    assert lines[-1].endswith(f"Go on with --resume {folder}, after epoch {done}.")

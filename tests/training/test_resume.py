@@ -9,18 +9,29 @@ import torch
 from run_folders import figures, vectors_file, weights
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.errors import ConfigError, ModelFolderError
+from textcapsules.training import last_epoch, run
 from textcapsules.training.run import resume, train
 from toy import tiny_config, toy_rows, write_csv
 
 
-def interrupted(config, folder: Path, after: int = 2, **options) -> None:
-    """Train and stop, as by Ctrl-C, when an epoch's checkpoint is written."""
+class Crash(BaseException):
+    """An end after which the program does nothing more."""
+
+
+def interrupted(
+    config,
+    folder: Path,
+    after: int = 2,
+    end: type[BaseException] = KeyboardInterrupt,
+    **options,
+) -> None:
+    """Train and stop, as by Ctrl-C, when an epoch's record is given."""
 
     def stop(record):
         if record["epoch"] == after:
-            raise KeyboardInterrupt
+            raise end
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(end):
         train(config, folder, on_epoch=stop, **options)
 
 
@@ -40,6 +51,46 @@ def test_resumed_run_ends_as_the_uninterrupted_one(source, tmp_path):
     assert figures(cut) == figures(whole)
     assert cut.labels == whole.labels
     assert sorted(p.name for p in (tmp_path / "cut").iterdir()) == sorted(MODEL_FILES)
+
+
+@pytest.mark.parametrize("moment", ["step", "epoch", "finish"])
+def test_ctrl_c_keeps_every_finished_epoch(source, tmp_path, monkeypatch, moment):
+    changes = {"checkpoint_seconds": 1e9, "rate_decay": 0.8, "select": "joined"}
+    config = tiny_config(source, model={"dropout": 0.2}, train=changes)
+    whole = train(config, tmp_path / "whole")
+
+    def on_step(step):
+        if moment == "step" and (step.epoch, step.step) == (2, 1):
+            raise KeyboardInterrupt  # the weights are no longer those of epoch 2
+
+    def on_epoch(record):
+        if moment == "epoch" and record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if moment == "finish":  # the network has the best epoch's weights by then
+            patch.setattr(run, "learnt_nothing", stop)
+        train(config, tmp_path / "cut", on_step=on_step, on_epoch=on_epoch)
+    torch.manual_seed(7)
+    seen = []
+    cut = resume(tmp_path / "cut", on_epoch=lambda record: seen.append(record["epoch"]))
+    assert seen == ([] if moment == "finish" else [3, 4])
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert figures(cut) == figures(whole)
+    assert cut.labels == whole.labels
+
+
+def test_network_too_large_to_copy_is_not_kept_at_ctrl_c(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(last_epoch, "LARGEST", 100)
+    config = tiny_config(source, train={"checkpoint_seconds": 1e9})
+    interrupted(config, tmp_path / "cut")
+    assert not (tmp_path / "cut" / "checkpoint.safetensors").exists()
+    train(config, tmp_path / "whole")
+    resume(tmp_path / "cut")
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def test_resumed_static_vectors_stay(source, tmp_path):
@@ -152,7 +203,8 @@ def test_interrupted_run_with_more_epochs_ends_as_the_longer_run(
     config = tiny_config(source, model={"dropout": 0.2}, train=changes)
     train(config, tmp_path / "whole")
     shorter = config.replace(train={"epochs": 3})
-    interrupted(shorter, tmp_path / "cut")
+    interrupted(shorter, tmp_path / "cut", end=Crash)
+    assert (tmp_path / "cut" / "checkpoint.safetensors").exists() == (seconds == 0)
     torch.manual_seed(7)
     resume(tmp_path / "cut", epochs=5)
     same_run(tmp_path / "cut", tmp_path / "whole")

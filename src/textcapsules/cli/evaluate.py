@@ -90,7 +90,15 @@ def evaluated_data(config: RunConfig, given: dict[str, Any], split: str) -> Data
         # The columns are the model's; how its own files were written is not.
         own = ("dev", "test", "delimiter", "encoding", "skip_empty")
         fresh = {name: getattr(DataConfig(), name) for name in own}
-        return config.replace(data={**fresh, **given}).data
+        data = config.replace(data={**fresh, **given}).data
+        is_same = Path(data.source).resolve() == Path(config.data.source).resolve()
+        if is_same and split == "test" and data.test is None and is_file(data.source):
+            warn(
+                f"{data.source} holds the texts the model was trained on, so the "
+                "figures are too good. Leave out --data and take --split dev, or name "
+                "other texts."
+            )
+        return data
     data = config.replace(data=given).data
     if split == "test" and data.test is None and is_file(data.source):
         raise DataError(

@@ -10,13 +10,12 @@ import typer
 from textcapsules.cli.options import config_flags, resolve_config
 from textcapsules.cli.show import (
     Json,
-    err,
     percent,
     print_json,
     say,
     training_bar,
 )
-from textcapsules.errors import ConfigError
+from textcapsules.errors import ConfigError, TextCapsulesError
 
 __all__ = ["train"]
 
@@ -86,6 +85,8 @@ def train(
                 "options; got others beside it. Leave them out, or train anew with "
                 "--out."
             )
+        import textcapsules.training.run  # noqa: F401 - before goes_on
+
         folder = resume
         with goes_on(folder):
             classifier = _resume(folder, epochs, json)
@@ -123,17 +124,34 @@ def train(
 
 @contextmanager
 def goes_on(folder: Path) -> Iterator[None]:
-    """Say after Ctrl-C how to go on, if there is anything to go on with."""
+    """Say after Ctrl-C how to go on, if there is anything to go on with.
+
+    To be entered with torch imported: an import cut short cannot be made again.
+    """
     try:
         yield
     except KeyboardInterrupt as error:
-        if (folder / "config.json").exists():
-            err.print(
-                f"textcapsules: interrupted. Go on with --resume {folder}.",
-                markup=False,
-                soft_wrap=True,
-            )
+        # Not by rich: cut short while writing, it would write that line once more.
+        typer.echo(f"textcapsules: interrupted.{how_to_go_on(folder)}", err=True)
         raise typer.Exit(130) from error
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Return what --resume would do now; nothing where there is no unfinished run."""
+    from textcapsules.sums import read_record
+    from textcapsules.training.checkpoint import epochs_done
+    from textcapsules.training.folder import CHECKPOINT
+
+    if not (folder / "config.json").exists():
+        return ""
+    try:
+        if read_record(folder)[0].get("finished"):
+            return ""
+        done = epochs_done(folder / CHECKPOINT)
+    except TextCapsulesError:
+        return ""  # a damaged run in that folder, from before
+    since = f"after epoch {done}" if done else "from the start"
+    return f" Go on with --resume {folder}, {since}."
 
 
 def _resume(folder: Path, epochs: int | None, quiet: bool) -> Any:

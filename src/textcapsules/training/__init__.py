@@ -1,5 +1,5 @@
 """Training, in order.
 
-`resolve`, `data_warnings`, `memory`, `prepare`, `selection`, `checkpoint`, `start`,
-`steps`, `loop`, `fit`, `lock`, `folder`, `wake`, `run`.
+`resolve`, `data_warnings`, `memory`, `prepare`, `selection`, `checkpoint`,
+`last_epoch`, `start`, `steps`, `loop`, `fit`, `lock`, `folder`, `wake`, `run`.
 """

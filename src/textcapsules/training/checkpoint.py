@@ -18,7 +18,14 @@ from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_tensors
 from textcapsules.reading import check_regular
 
-__all__ = ["Best", "Progress", "epochs_done", "read_checkpoint", "write_checkpoint"]
+__all__ = [
+    "Best",
+    "Progress",
+    "epochs_done",
+    "read_checkpoint",
+    "tensors_of",
+    "write_checkpoint",
+]
 
 # What of an epoch's record the rest of the run reads.
 RECORDED = {"epoch", "dev_score", "dev_accuracy", "train_seconds", "dev_seconds"}
@@ -48,21 +55,28 @@ class Progress(NamedTuple):
     best: Best | None
 
 
-def write_checkpoint(
-    path: Path,
-    network: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    progress: Progress,
-    run: str | None = None,
-) -> None:
-    """Write the state of a run, whose mark `run` is."""
+def tensors_of(
+    network: nn.Module, optimiser: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Return the weights and Adam's moments themselves, which training changes."""
     tensors = {f"network.{name}": t for name, t in network.state_dict().items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in moments.items()}
+    return tensors
+
+
+def write_checkpoint(
+    path: Path,
+    tensors: dict[str, Tensor],
+    progress: Progress,
+    run: str | None = None,
+) -> None:
+    """Write the state of a run, whose mark `run` is, given its `tensors_of`."""
     state: dict[str, Any] = {"run": run, "records": progress.records}
     if progress.best is not None:
         state |= {"best_epoch": progress.best.epoch, "best_score": progress.best.score}
-        tensors |= {f"best.{name}": t for name, t in progress.best.weights.items()}
+        best = {f"best.{name}": t for name, t in progress.best.weights.items()}
+        tensors = {**tensors, **best}
     tensors = {name: t.detach().contiguous() for name, t in tensors.items()}
     text = json.dumps(state)
     # The sum stands in the file itself: two files cannot be replaced at once.

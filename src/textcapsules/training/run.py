@@ -31,6 +31,7 @@ from textcapsules.training.checkpoint import (
     Progress,
     epochs_done,
     read_checkpoint,
+    tensors_of,
     write_checkpoint,
 )
 from textcapsules.training.fit import fit_system
@@ -41,6 +42,7 @@ from textcapsules.training.folder import (
     clear,
     tidy,
 )
+from textcapsules.training.last_epoch import LastEpoch
 from textcapsules.training.lock import check_unlocked, locked
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.memory import enough_memory
@@ -208,46 +210,49 @@ def go_on(
         if on_epoch is not None:
             on_epoch(record)
 
-    with enough_memory(config):
-        if isinstance(prepared.network, ClassicSystem):
-            progress = fit_system(config, prepared.network, prepared.train, dev)
-            watch(progress.records[0])
-        else:
-            network = prepared.network.to(pick_device(config.train.device))
-            progress = run_epochs(prepared, network, dev, folder, start, on_step, watch)
-    return finish(prepared, progress, dev, folder, start)
+    with LastEpoch(folder / CHECKPOINT, start.get("run")) as last:
+        with enough_memory(config):
+            if isinstance(prepared.network, ClassicSystem):
+                progress = fit_system(config, prepared.network, prepared.train, dev)
+                watch(progress.records[0])
+            else:
+                network = prepared.network.to(pick_device(config.train.device))
+                progress = run_epochs(
+                    prepared, network, dev, last, start, on_step, watch
+                )
+        return finish(prepared, progress, dev, folder, start)
 
 
 def run_epochs(
     prepared: Prepared,
     network: nn.Module,
     dev: DevSet,
-    folder: Path,
+    last: LastEpoch,
     start: dict[str, Any],
     on_step: Callable[[Step], None] | None,
     watch: Watch,
 ) -> Progress:
     """Train a network epoch by epoch, with a checkpoint now and then."""
     config, device = prepared.config, next(network.parameters()).device
-    goal, begun = config.train.start_length, (folder / CHECKPOINT).exists()
+    goal, begun = config.train.start_length, last.path.exists()
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
     trainer = Trainer(config, network, prepared.train, dev, device)
-    mark = start.get("run")
     if begun:
         trainer.progress = read_checkpoint(
-            folder / CHECKPOINT, network, trainer.optimiser, mark
+            last.path, network, trainer.optimiser, last.run
         )
 
     def save() -> None:
-        write_checkpoint(
-            folder / CHECKPOINT, network, trainer.optimiser, trainer.progress, mark
-        )
+        tensors = tensors_of(network, trainer.optimiser)
+        write_checkpoint(last.path, tensors, trainer.progress, last.run)
 
     saved = time.monotonic()
     with deterministic():
         for record in trainer.epochs(on_step):
+            # First, so that what is kept is never older than the checkpoint.
+            last.keep(network, trainer.optimiser, trainer.progress)
             if time.monotonic() - saved >= config.train.checkpoint_seconds:
                 save()
                 saved = time.monotonic()
