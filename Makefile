@@ -11,8 +11,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: $(SMALL)
 	$(BIN)/textcapsules demo --out runs/demo --overwrite
 
+# One seed of hashes: the processes must agree on the tests' names.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile --durations=20
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n auto --dist loadfile --durations=20
 
 # Runs the README's commands and examples on the demo's model, and compares their output.
 readme: $(SMALL)
