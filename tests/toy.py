@@ -149,7 +149,8 @@ def refusal(*args: object, stdin: bytes = b"") -> str:
     """Run a command that must be refused, and return its one line on stderr."""
     ran = run_cli(*args, stdin=stdin)
     assert ran.code == 2, ran
-    lines = ran.err.splitlines()
+    # A warning may go before the error.
+    lines = [line for line in ran.err.splitlines() if ": warning: " not in line]
     assert len(lines) == 1, ran.err
     assert lines[0].startswith("textcapsules: ")
     return lines[0].removeprefix("textcapsules: ")
