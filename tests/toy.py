@@ -149,8 +149,7 @@ def refusal(*args: object, stdin: bytes = b"") -> str:
     """Run a command that must be refused, and return its one line on stderr."""
     ran = run_cli(*args, stdin=stdin)
     assert ran.code == 2, ran
-    # A warning may go before the error.
-    lines = [line for line in ran.err.splitlines() if ": warning: " not in line]
+    lines = ran.err.splitlines()
     assert len(lines) == 1, ran.err
     assert lines[0].startswith("textcapsules: ")
     return lines[0].removeprefix("textcapsules: ")
