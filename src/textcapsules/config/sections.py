@@ -160,6 +160,16 @@ class ModelConfig(Checked):
     iterations: int = option(3, "Iterations of routing", low=1, high=1000)
     leaky: bool = option(True, "Leaky softmax: a child may route to nobody")
     amendment: bool = option(True, "Couplings are scaled by the child's length")
+    normalise: Literal["none", "total"] = option(
+        "none",
+        "Weights of the children, their lengths if amended: as they are (the paper's), "
+        "or divided by their sum over the text, so that a long text counts like a "
+        "short one",
+    )
+    routing_gain: float = option(
+        20.0, "What normalised weights sum to in place of 1, before training", above=0.0
+    )
+    learn_gain: bool = option(True, "That sum is learnt")
     orphan: bool = option(True, "A further parent for background, hidden from results")
     squash: Literal["norm", "sabour", "released", "exp", "tanh", "none"] = option(
         "norm", "Length of a squashed pose as a function of its norm"

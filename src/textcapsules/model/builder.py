@@ -198,8 +198,14 @@ def build_branch(
         "bias": config.transform_bias,
         "initialiser": config.initialiser,
         "gain": config.transform_gain,
+        "routing_gain": config.routing_gain,
+        "learn_gain": config.learn_gain,
         "options": RoutingOptions(
-            config.iterations, config.leaky, config.amendment, config.squash
+            config.iterations,
+            config.leaky,
+            config.amendment,
+            config.squash,
+            config.normalise,
         ),
     }
     ngrams = NgramConv(

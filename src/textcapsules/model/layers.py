@@ -147,7 +147,11 @@ class CapsuleDropout(nn.Module):
 
 
 class RoutedLayer(nn.Module):
-    """A transform with its bias, and how to route: what both routed layers share."""
+    """A transform with its bias, and how to route: what both routed layers share.
+
+    `gain` is a factor on the first values of the transform, `routing_gain` what
+    normalised weights of the children sum to, at first or for good.
+    """
 
     def __init__(
         self,
@@ -160,6 +164,8 @@ class RoutedLayer(nn.Module):
         bias: bool = True,
         initialiser: str = "xavier",
         gain: float = 1.0,
+        routing_gain: float = 1.0,
+        learn_gain: bool = True,
     ) -> None:
         super().__init__()
         self.options, self.backend, self.precision = options, "auto", "ieee"
@@ -170,6 +176,12 @@ class RoutedLayer(nn.Module):
         fan_out = d * n_parents if initialiser == "tensorflow" else d
         xavier_(self.transform, d, fan_out, gain)
         self.bias = nn.Parameter(torch.zeros(*lead, n_parents, d)) if bias else None
+        # Its logarithm is learnt, so that it stays above zero.
+        self.log_gain = (
+            nn.Parameter(torch.tensor(math.log(routing_gain)), learn_gain)
+            if options.normalise == "total"
+            else None
+        )
 
     def route(self, capsules: Tensor, mask: Tensor, couplings: bool) -> Routed:
         """Route (B, P, C, D) capsules in the windows of a mask (B, W, K)."""
@@ -190,6 +202,7 @@ class RoutedLayer(nn.Module):
             bias,
             mask,
             self.options,
+            gain=None if self.log_gain is None else self.log_gain.exp(),
             couplings=couplings,
             backend=self.backend,
             precision=precision,

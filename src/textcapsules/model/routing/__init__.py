@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 BACKENDS = ("votes", "vote-free", "chunked", "cpu", "gpu")
+NORMALISERS = ("none", "total")
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def route(
     mask: Tensor | None = None,
     options: RoutingOptions = RoutingOptions(),
     *,
+    gain: Tensor | None = None,
     backend: str = "auto",
 ) -> Routed:
     """Route children (B, I, D) to J parents by agreement.
@@ -55,7 +57,8 @@ def route(
         transform: W, shared (J, D, H) or one a child (I, J, D, H).
         bias: β, (J, H) or (I, J, H) to match, or None.
         mask: (B, I), False where a child is padding and must not vote, or None.
-        options: iterations, leaky softmax, amendment, squash.
+        options: iterations, leaky softmax, amendment, squash, normalisation.
+        gain: what normalised weights of the children sum to, a number; None: 1.
         backend: see `pick_backend`.
 
     Returns:
@@ -74,6 +77,7 @@ def route(
         bias,
         mask.unsqueeze(1),
         options,
+        gain=gain,
         backend=backend,
     )
     return Routed(*(found.squeeze(1) for found in routed))  # type: ignore[union-attr]
@@ -86,6 +90,7 @@ def route_windows(
     mask: Tensor,
     options: RoutingOptions = RoutingOptions(),
     *,
+    gain: Tensor | None = None,
     couplings: bool = True,
     backend: str = "auto",
     precision: str = "ieee",
@@ -103,6 +108,7 @@ def route_windows(
         mask: (B, W, K) with W = P - K + 1, False where a window's position must not
             vote.
         options: as for `route`.
+        gain: as for `route`; every window's weights sum to it.
         couplings: whether they are wanted; a kernel leaves them None where not.
         backend: see `pick_backend`.
         precision: how the GPU's kernels form products, one of `gpu.PRECISIONS`; the
@@ -112,10 +118,9 @@ def route_windows(
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
     """
     _check_shapes(capsules, transform, bias, mask)
-    if options.iterations < 1:
-        raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
+    _check_options(options, gain)
     backend = pick_backend(backend, capsules, transform, bias, options)
-    inputs = (capsules, transform, bias, mask, options)
+    inputs = (capsules, transform, bias, mask, options, gain)
     if backend == "gpu":
         kernel = _kernels(backend).route_windows_gpu
         return kernel(*inputs, couplings=couplings, precision=precision)
@@ -127,7 +132,7 @@ def route_windows(
     child_mask = mask.unsqueeze(-1).expand(-1, -1, -1, C).reshape(B * W, K * C)
     plain = {"votes": route_with_votes, "chunked": route_in_chunks}
     routed = plain.get(backend, route_without_votes)(
-        children, transform, bias, child_mask, options
+        children, transform, bias, child_mask, options, gain
     )
     return Routed(*(found.unflatten(0, (B, W)) for found in routed))  # type: ignore[union-attr]
 
@@ -198,6 +203,21 @@ def _kernels(name: str) -> ModuleType:
 @lru_cache(maxsize=64)
 def _say_once(message: str) -> None:
     log.info(message)
+
+
+def _check_options(options: RoutingOptions, gain: Tensor | None) -> None:
+    """Refuse what cannot be routed by."""
+    if options.iterations < 1:
+        raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
+    if options.normalise not in NORMALISERS:
+        names = " or ".join(NORMALISERS)
+        raise ValueError(f"normalise must be {names}; got {options.normalise!r}.")
+    if gain is None:
+        return
+    if options.normalise == "none":
+        raise ValueError("gain must be None where nothing is normalised; got a number.")
+    if gain.numel() != 1:
+        raise ValueError(f"gain must be one number; got shape {tuple(gain.shape)}.")
 
 
 def _check_shapes(

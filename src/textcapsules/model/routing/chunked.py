@@ -28,6 +28,7 @@ def route_in_chunks(
     bias: Tensor | None = None,
     mask: Tensor | None = None,
     options: RoutingOptions = RoutingOptions(),
+    gain: Tensor | None = None,
 ) -> Routed:
     """Route as `reference.route_with_votes` does, some rows of the batch at a time."""
     (B, I, _), (J, H) = children.shape, (transform.shape[-3], transform.shape[-1])  # noqa: E741
@@ -35,7 +36,7 @@ def route_in_chunks(
     chunk = CHUNK_BYTES["cuda" if children.is_cuda else "cpu"]
     rows = max(1, chunk // row_bytes)
     if rows >= B:  # one chunk is all: nothing is saved by forming it twice
-        return route_with_votes(children, transform, bias, mask, options)
+        return route_with_votes(children, transform, bias, mask, options, gain)
     parts = [
         checkpoint(
             route_with_votes,
@@ -44,6 +45,7 @@ def route_in_chunks(
             bias,
             None if mask is None else mask[start : start + rows],
             options,
+            gain,
             use_reentrant=False,
             preserve_rng_state=False,
         )

@@ -42,6 +42,8 @@ def supports(
     """Return why the kernels cannot route this, or None if they can."""
     if not has_numba():
         return "numba is not installed"
+    if options.normalise != "none":
+        return "normalised weights have no kernel"
     if transform.ndim != 3:
         return "the transform is not shared"
     tensors = [t for t in (capsules, transform, bias) if t is not None]
@@ -68,6 +70,7 @@ def route_windows_cpu(
     bias: Tensor | None,
     mask: Tensor,
     options: RoutingOptions = RoutingOptions(),
+    gain: Tensor | None = None,
     *,
     couplings: bool = False,
 ) -> Routed:

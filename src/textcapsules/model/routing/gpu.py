@@ -47,6 +47,8 @@ def supports(
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
+    if options.normalise != "none":
+        return "normalised weights have no kernel"
     if transform.ndim != 3:
         return f"the transform is not shared: its shape is {tuple(transform.shape)}"
     if not (all(t.is_cuda for t in tensors) or interpreted):
@@ -70,6 +72,7 @@ def route_windows_gpu(
     bias: Tensor | None,
     mask: Tensor,
     options: RoutingOptions = RoutingOptions(),
+    gain: Tensor | None = None,
     *,
     couplings: bool,
     precision: str = "ieee",

@@ -7,6 +7,12 @@ it. `route_without_votes` never does: with one transform W_j and bias β_j a par
     û_j|i · v_j    = u_i · (W_jᵀ v_j) + β_j · v_j            pull the parent back once
 
 so memory grows with I·J + J·D·H instead of I·J·H. Every kernel is tested against these.
+
+The paper's sums grow with the text: a child's couplings are multiplied by its length
+a_i, so that a document of 200 words moves its parents fifty times as far as one of
+four. With `normalise="total"` they are multiplied by gain · a_i / Σ_k a_k in its place,
+over the children that are not masked. A parent's pose is then a squashed mean of votes,
+and a threshold on its length means the same for every length of text.
 """
 
 from collections.abc import Callable
@@ -28,6 +34,7 @@ class RoutingOptions(NamedTuple):
     leaky: bool = True
     amendment: bool = True
     squash: str = "norm"
+    normalise: str = "none"
 
 
 class Routed(NamedTuple):
@@ -55,6 +62,7 @@ def route_with_votes(
     bias: Float[Tensor, "*i j h"] | None = None,
     mask: Bool[Tensor, "b i"] | None = None,
     options: RoutingOptions = RoutingOptions(),
+    gain: Float[Tensor, ""] | None = None,
 ) -> Routed:
     """Route by forming every vote, as the paper writes it."""
     votes = form_votes(children, transform, bias)  # û, (B, I, J, H)
@@ -65,7 +73,7 @@ def route_with_votes(
     def agree(poses: Tensor) -> Tensor:  # û_j|i · v_j, (B, J, I)
         return einsum("bijh,bjh->bji", votes, poses)
 
-    existence = child_weight(children, mask, options)
+    existence = child_weight(children, mask, options, gain)
     return iterate(gather, agree, existence, transform.shape[-3], options)
 
 
@@ -75,6 +83,7 @@ def route_without_votes(
     bias: Float[Tensor, "j h"] | None = None,
     mask: Bool[Tensor, "b i"] | None = None,
     options: RoutingOptions = RoutingOptions(),
+    gain: Float[Tensor, ""] | None = None,
 ) -> Routed:
     """Route the same way by the two identities; the transform must be shared."""
 
@@ -90,7 +99,7 @@ def route_without_votes(
             return agreement
         return agreement + einsum("jh,bjh->bj", bias, poses).unsqueeze(2)
 
-    existence = child_weight(children, mask, options)
+    existence = child_weight(children, mask, options, gain)
     return iterate(gather, agree, existence, transform.shape[-3], options)
 
 
@@ -122,12 +131,22 @@ def child_weight(
     children: Float[Tensor, "b i d"],
     mask: Bool[Tensor, "b i"] | None,
     options: RoutingOptions,
+    gain: Float[Tensor, ""] | None = None,
 ) -> Float[Tensor, "b 1 i"]:
-    """Return what a child's couplings are multiplied by: â if amended, 0 if masked."""
+    """Return what a child's couplings are multiplied by: â if amended, 0 if masked.
+
+    Normalised, these weights sum to `gain` (1 where none is given), or to 0 where no
+    child votes.
+    """
     if options.amendment:
         weight = pose_length(children)
     else:
         weight = torch.ones_like(children[..., 0])
     if mask is not None:
         weight = weight * mask
+    if options.normalise == "total":
+        total = weight.sum(1, keepdim=True)  # (B, 1)
+        # The smallest normal number in place of zero: 0 / tiny = 0, no NaN gradient.
+        weight = weight / total.clamp(min=torch.finfo(weight.dtype).tiny)
+        weight = weight if gain is None else gain * weight
     return weight.unsqueeze(1)
