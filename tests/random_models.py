@@ -42,6 +42,23 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "edges": {"edges": True},
     "edges-two-layers-stride-2": {"edges": True, "conv_capsules": False, "stride": 2},
     "edges-not-shared": {"edges": True, "shared": False},
+    "normalised": {"normalise": "total"},
+    "normalised-two-layers": {"normalise": "total", "conv_capsules": False},
+    "normalised-not-amended": {"normalise": "total", "amendment": False},
+    "normalised-not-shared": {"normalise": "total", "shared": False},
+    "joint": {"joint": True, "ngram_sizes": (2, 5)},
+    "joint-edges": {"joint": True, "ngram_sizes": (3, 4, 5), "edges": True},
+    "joint-stride-2": {"joint": True, "ngram_sizes": (1, 4), "stride": 2},
+    "joint-normalised": {
+        "joint": True,
+        "normalise": "total",
+        "conv_capsules": False,
+        "edges": True,
+    },
+    "attention": {"routing": "attention"},
+    "attention-two-layers": {"routing": "attention", "conv_capsules": False},
+    "attention-no-orphan": {"routing": "attention", "orphan": False, "leaky": False},
+    "attention-joint": {"routing": "attention", "joint": True, "edges": True},
     "unigrams": {"ngram_sizes": (1,), "conv_capsules": False},
 }
 

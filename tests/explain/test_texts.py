@@ -94,6 +94,8 @@ def test_marks_and_joined_emoji_stay_whole():
 
 @options
 def test_token_contributions_add_up_to_the_scores(options):
+    if "routing" in options:
+        pytest.skip("a logit of attention is no sum over n-grams")
     text = "w1 w2 w3 w4 w5 w6 w7 w8"
     explanation = explain(random_classifier(**options), text, method="contributions")
     padding_votes = not options.get("mask_padding", True)

@@ -129,9 +129,15 @@ class ModelConfig(Checked):
     )
     ngram_sizes: tuple[int, ...] = option(
         (3, 4, 5),
-        "K1, one network each; capsule-a takes the first; windows of the cnn",
+        "K1, one network each (or see --joint); capsule-a takes the first; windows of "
+        "the cnn",
         low=1,
         high=1000,
+    )
+    joint: bool = option(
+        False,
+        "N-grams of all sizes side by side at every position, in one network instead "
+        "of one for each size",
     )
     embeddings: Literal["random", "static", "non-static"] = option(
         "non-static", "Word vectors: drawn, fixed, or trained on ('to initialize')"
@@ -157,6 +163,12 @@ class ModelConfig(Checked):
     conv_types: int = option(16, "D, convolutional capsules at each position", low=1)
     shared: bool = option(True, "One transform per parent, shared by all its children")
     transform_bias: bool = option(True, "Votes have a bias")
+    routing: Literal["dynamic", "attention"] = option(
+        "dynamic",
+        "How classes are routed to: by agreement (the paper's), or by attention, each "
+        "class asking from a learnt query; attention knows no amendment, squash, "
+        "normalise or shared",
+    )
     iterations: int = option(3, "Iterations of routing", low=1, high=1000)
     leaky: bool = option(True, "Leaky softmax: a child may route to nobody")
     amendment: bool = option(True, "Couplings are scaled by the child's length")
@@ -186,6 +198,12 @@ class ModelConfig(Checked):
     )
     dropout: float = option(
         0.0, "Share of word-vector entries dropped", low=0.0, below=1.0
+    )
+    feature_dropout: float = option(
+        0.0,
+        "Share of n-gram features dropped before the primary capsules",
+        low=0.0,
+        below=1.0,
     )
     capsule_dropout: float = option(
         0.0, "Share of capsules dropped before each routed layer", low=0.0, below=1.0

@@ -16,6 +16,7 @@ from textcapsules.errors import ConfigError
 from textcapsules.explain.routes import branches_of
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
+from textcapsules.model.layers import AttentionClasses
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.rivals.kim import KimCnn
 from textcapsules.model.rivals.lr_lstm import LrLstm
@@ -72,7 +73,9 @@ def methods_of(network: System) -> tuple[str, ...]:
     and 0.63).
     """
     if isinstance(network, CapsuleNetwork):
-        return METHODS
+        attends = isinstance(branches_of(network)[0].classes, AttentionClasses)
+        # A logit of attention is no sum over n-grams.
+        return tuple(m for m in METHODS if m != "contributions" or not attends)
     if isinstance(network, ClassicSystem):
         return ("erasure",)
     if isinstance(network, KimCnn):

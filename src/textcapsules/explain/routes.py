@@ -26,7 +26,7 @@ from textcapsules.model.capsnet import (
     CapsuleOutput,
     NgramBranch,
 )
-from textcapsules.model.routing import RoutingOptions
+from textcapsules.model.layers import AttentionClasses, ClassCapsules, RoutedLayer
 
 __all__ = [
     "Mass",
@@ -57,7 +57,10 @@ def has_orphan(network: object) -> bool:
     """Tell whether the classes have the orphan beside them."""
     if not isinstance(network, CapsuleNetwork):
         return False
-    return branches_of(network)[0].classes.transform.shape[-3] > network.n_classes
+    classes = branches_of(network)[0].classes
+    if isinstance(classes, AttentionClasses):
+        return len(classes.query) > network.n_classes
+    return classes.transform.shape[-3] > network.n_classes
 
 
 def couplings(output: CapsuleOutput) -> list[Tensor]:
@@ -111,21 +114,41 @@ def mass(network: CapsuleNetwork, output: CapsuleOutput) -> Mass:
 
 def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
     """Return the mass there was (B,) and what of it reached each class (B, E)."""
-    own = existence(routing.capsules, branch.classes.options).sum(2)  # (B, P)
     to_classes = routing.classes.couplings  # (B, I, E)
-    if routing.conv is None:
-        return (own * routing.mask).sum(1), to_classes.sum(1)
+    if routing.conv is None or branch.conv is None:
+        inside = routing.mask.unsqueeze(1)  # (B, 1, P), one window
+        given = given_mass(branch.classes, routing.capsules, inside)
+        return given.sum(1), to_classes.sum(1)
     arrived = routing.conv.couplings.sum(2)  # (B, W, t)
-    W, K = arrived.shape[1], own.shape[1] - arrived.shape[1] + 1
-    inside = routing.mask.unfold(1, K, 1).all(-1)  # (B, W)
-    given = (own.unfold(1, K, 1).sum(-1) * inside).sum(1)  # (B,)
-    weight = existence(routing.conv.poses, branch.classes.options)  # (B, W, t)
-    proportions = to_classes.unflatten(1, (W, -1)) / weight.clamp(min=TINY)[..., None]
-    return given, (arrived.unsqueeze(3) * proportions).sum((1, 2))
+    windows = routing.mask.unfold(1, branch.conv.window, 1)  # (B, W, K)
+    inside = windows.all(-1)  # (B, W)
+    given = given_mass(branch.conv, routing.capsules, windows & inside.unsqueeze(2))
+    classes, poses = branch.classes, routing.conv.poses
+    own = existence(classes, poses) * inside.unsqueeze(2)  # (B, W, t)
+    if isinstance(classes, ClassCapsules) and classes.log_gain is not None:
+        total = own.sum((1, 2), keepdim=True).clamp(min=TINY)
+        own = classes.log_gain.exp() * own / total
+    proportions = to_classes.unflatten(1, own.shape[1:])  # (B, W, t, E)
+    proportions = proportions / own.clamp(min=TINY).unsqueeze(3)
+    return given.sum(1), (arrived.unsqueeze(3) * proportions).sum((1, 2))
 
 
-def existence(capsules: Tensor, options: RoutingOptions) -> Tensor:
-    """Return what the couplings of capsules (..., D) add up to if nothing leaks."""
-    if options.amendment:
+def given_mass(
+    layer: RoutedLayer | AttentionClasses, capsules: Tensor, windows: Tensor
+) -> Tensor:
+    """Return what couplings of (B, P, C, D) add up to in windows (B, W, K), (B, W)."""
+    own = existence(layer, capsules).sum(2)  # (B, P)
+    given = (own.unfold(1, windows.shape[2], 1) * windows).sum(2)
+    if isinstance(layer, AttentionClasses) or layer.log_gain is None:
+        return given
+    return layer.log_gain.exp() * (given > 0)
+
+
+def existence(layer: RoutedLayer | AttentionClasses, capsules: Tensor) -> Tensor:
+    """Return what the couplings of capsules (..., D) add up to if nothing leaks.
+
+    Where weights are normalised, that is before they are.
+    """
+    if isinstance(layer, RoutedLayer) and layer.options.amendment:
         return torch.linalg.vector_norm(capsules, dim=-1)
     return torch.ones_like(capsules[..., 0])

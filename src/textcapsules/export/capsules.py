@@ -6,12 +6,13 @@ see `model.routing.reference` for the two identities.
 """
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from textcapsules.export.graph import Graph
-from textcapsules.model.layers import RoutedLayer
+from textcapsules.model.layers import LEAST_WON, AttentionClasses, RoutedLayer
+from textcapsules.model.routing.attention import LEAST_MASS
 
-__all__ = ["length", "route", "squash"]
+__all__ = ["attend", "length", "linear", "route", "squash"]
 
 SATURATED = 1e9  # as in model.functional
 
@@ -54,6 +55,8 @@ def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
     What a child's couplings are multiplied by, (B, W, I, 1), is zero for one that must
     not vote. Logits and couplings are (B, W, J, I).
     """
+    if layer.log_gain is not None:
+        weight = share(graph, weight, float(layer.log_gain.exp()))
     existence = graph.op("Transpose", weight, perm=[0, 1, 3, 2])  # (B, W, 1, I)
     n_parents, leak = layer.transform.shape[-3], int(layer.options.leaky)
     even = graph.constant(np.full((n_parents, 1), 1 / (n_parents + leak)))
@@ -67,6 +70,68 @@ def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
             shares = softmax(graph, logits, existence, n_parents, leak)
             couplings = graph.op("Mul", existence, shares)
     return poses  # type: ignore[possibly-undefined]  # there is at least one iteration
+
+
+def share(graph: Graph, weight: str, gain: float) -> str:
+    """Divide the weights of children (B, W, I, 1) by their sum, times a gain."""
+    total = graph.reduce("ReduceSum", weight, 2)
+    tiny = graph.constant(np.finfo(np.float32).tiny)
+    shares = graph.op("Div", weight, graph.op("Max", total, tiny))
+    return graph.op("Mul", shares, graph.constant(gain))
+
+
+def attend(graph: Graph, layer: AttentionClasses, children: str, inside: str) -> str:
+    """Route children (B, I, D) by attention; return the classes' logits (B, n, 1).
+
+    A child must not vote where inside (B, 1, I) is zero.
+    """
+    size, leak = layer.query.shape[1], int(layer.leaky)
+    keys, values = (linear(graph, children, part) for part in (layer.key, layer.value))
+    keys = graph.op("Mul", keys, graph.constant(size**-0.5))
+    turned = graph.op("Transpose", keys, perm=[0, 2, 1])  # (B, H, I)
+    query = graph.constant(as_array(layer.query))  # (J, H)
+    asked = layer_norm(graph, query, layer)
+    for left in reversed(range(layer.iterations)):
+        logits = graph.op("MatMul", asked, turned)  # (B, J, I)
+        if leak:
+            zero = graph.op("Sub", inside, inside)
+            logits = graph.op("Concat", logits, zero, axis=1)
+        shares = graph.op("Softmax", logits, axis=1)
+        shares = graph.slice(shares, 1, 0, len(layer.query))
+        couplings = graph.op("Mul", shares, inside)
+        mass = graph.reduce("ReduceSum", couplings, 2)  # (B, J, 1)
+        least = graph.op("Add", mass, graph.constant(LEAST_MASS))
+        poses = graph.op("Div", graph.op("MatMul", couplings, values), least)
+        if left:
+            asked = layer_norm(graph, graph.op("Add", poses, query), layer)
+    n_classes = layer.n_classes
+    poses = layer_norm(graph, graph.slice(poses, 1, 0, n_classes), layer)  # type: ignore[possibly-undefined]
+    said = graph.op("Mul", poses, graph.constant(as_array(layer.weight)))
+    said = graph.reduce("ReduceSum", said, 2)  # (B, n, 1)
+    said = graph.op("Add", said, graph.constant(as_array(layer.bias)[:, None]))
+    won = graph.slice(mass, 1, 0, n_classes)  # type: ignore[possibly-undefined]
+    won = graph.op("Log", graph.op("Add", won, graph.constant(LEAST_WON)))
+    heard = graph.op("Mul", won, graph.constant(float(layer.mass_weight)))
+    return graph.op("Add", said, heard)
+
+
+def linear(graph: Graph, values: str, part: nn.Linear) -> str:
+    """Return a linear map of (..., D)."""
+    moved = graph.op("MatMul", values, graph.constant(as_array(part.weight.T)))
+    return graph.op("Add", moved, graph.constant(as_array(part.bias)))
+
+
+def layer_norm(graph: Graph, values: str, layer: AttentionClasses) -> str:
+    """Return (..., H) with mean 0 and deviation 1, scaled and shifted as learnt."""
+    scale, shift = (as_array(each) for each in (layer.norm.weight, layer.norm.bias))
+    return graph.op(
+        "LayerNormalization",
+        values,
+        graph.constant(scale),
+        graph.constant(shift),
+        axis=-1,
+        epsilon=layer.norm.eps,
+    )
 
 
 def softmax(graph: Graph, logits: str, like: str, n_parents: int, leak: int) -> str:

@@ -10,11 +10,18 @@ from typing import Any
 from torch import nn
 
 from textcapsules.errors import ModelFolderError
-from textcapsules.export.capsules import as_array, length, route, squash
+from textcapsules.export.capsules import (
+    as_array,
+    attend,
+    length,
+    linear,
+    route,
+    squash,
+)
 from textcapsules.export.graph import Graph
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.embedding import WordEmbedding, saved_tensors
-from textcapsules.model.layers import ConvCapsules, RoutedLayer
+from textcapsules.model.layers import AttentionClasses, ConvCapsules, RoutedLayer
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["network_graph"]
@@ -74,7 +81,7 @@ def write_network(
     branches = [part for part in network.branches if isinstance(part, NgramBranch)]
     # Where padding votes, or every position has its own transform, all texts are taken
     # at full length; elsewhere padding as wide as the widest window changes nothing.
-    per_child = any(branch.classes.transform.ndim == 4 for branch in branches)
+    per_child = any(is_per_child(branch.classes) for branch in branches)
     fixed = network.pad_to is not None or per_child
     room = max_tokens if fixed else max(branch.min_tokens for branch in branches)
     ids = graph.op("Pad", given, graph.integers(0, 0, 0, room))
@@ -96,6 +103,10 @@ def write_network(
             said = repeat_first(graph, words, 2 * edge)
             mask = graph.op("Mul", graph.op("Max", said, start), readable)
         poses.append(write_branch(graph, branch, wide, mask))  # (B, 1, J, H)
+    if isinstance(branches[0].classes, AttentionClasses):  # logits, (B, n_classes, 1)
+        scores = graph.op("Sigmoid", graph.op("Mean", *poses))
+        scores = graph.op("Squeeze", scores, graph.integers(2))
+        return graph.op("Mul", scores, readable)
     if network.average == "poses":
         lengths = length(graph, graph.op("Mean", *poses))
     else:
@@ -103,6 +114,11 @@ def write_network(
     classes = graph.slice(lengths, 2, 0, network.n_classes)  # (B, 1, n_classes, 1)
     classes = graph.op("Squeeze", classes, graph.integers(1, 3))
     return graph.op("Mul", classes, readable)
+
+
+def is_per_child(classes: nn.Module) -> bool:
+    """Tell whether every child of the classes has a transform of its own."""
+    return isinstance(classes, RoutedLayer) and classes.transform.ndim == 4
 
 
 def write_embedding(graph: Graph, embedding: nn.Embedding, ids: str) -> str:
@@ -135,14 +151,15 @@ def first_tokens(graph: Graph, ones: str, n_tokens: int) -> str:
 
 
 def write_branch(graph: Graph, branch: NgramBranch, vectors: str, mask: str) -> str:
-    """Write the layers of one n-gram size; return the classes' poses (B, 1, J, H)."""
-    conv, linear = branch.ngrams.conv, branch.primary.linear
-    weights = [graph.constant(as_array(each)) for each in (conv.weight, conv.bias)]  # type: ignore[arg-type]
+    """Write the layers of one n-gram network; return the classes' poses (B, 1, J, H).
+
+    Where attention routes to the classes, their logits (B, n_classes, 1).
+    """
+    weights = [graph.constant(as_array(each)) for each in branch.ngrams.kernel()]
     stride, size = branch.ngrams.stride, branch.ngrams.ngram_size
     features = graph.op("Conv", vectors, *weights, strides=[stride])  # (B, F, P)
     features = graph.op("Transpose", graph.op("Relu", features), perm=[0, 2, 1])
-    poses = graph.op("MatMul", features, graph.constant(as_array(linear.weight.T)))
-    poses = graph.op("Add", poses, graph.constant(as_array(linear.bias)))
+    poses = linear(graph, features, branch.primary.linear)
     C, D = branch.primary.shape
     poses = graph.op("Reshape", poses, graph.integers(0, 0, C, D))  # (B, P, C, D)
     capsules = squash(graph, poses, branch.primary.squash)
@@ -153,6 +170,12 @@ def write_branch(graph: Graph, branch: NgramBranch, vectors: str, mask: str) -> 
         inside = all_of(graph, inside, branch.conv.window)  # (B, 1, W)
         capsules = write_conv_capsules(graph, branch.conv, capsules, weight, inside)
         C = branch.conv.transform.shape[-3]
+    if isinstance(branch.classes, AttentionClasses):
+        place = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, P, 1)
+        each = graph.op("Tile", place, graph.integers(1, 1, C))  # (B, P, C)
+        each = graph.op("Reshape", each, graph.integers(0, 1, -1))  # (B, 1, I)
+        children = graph.op("Reshape", capsules, graph.integers(0, -1, D))
+        return attend(graph, branch.classes, children, each)
     weight = child_weight(graph, branch.classes, capsules, inside, C)
     weight = graph.op("Reshape", weight, graph.integers(0, 1, -1, 1))
     children = graph.op("Reshape", capsules, graph.integers(0, 1, -1, D))

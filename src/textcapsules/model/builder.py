@@ -17,8 +17,10 @@ from textcapsules.errors import ConfigError
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.embedding import WordEmbedding
 from textcapsules.model.layers import (
+    AttentionClasses,
     ClassCapsules,
     ConvCapsules,
+    JointNgrams,
     NgramConv,
     PrimaryCapsules,
 )
@@ -30,7 +32,14 @@ from textcapsules.model.rivals.build import (
 from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.routing import RoutingOptions
 
-__all__ = ["System", "build_network", "build_system", "gives_several", "min_tokens"]
+__all__ = [
+    "System",
+    "build_network",
+    "build_system",
+    "gives_several",
+    "min_tokens",
+    "ngram_sizes",
+]
 
 System = nn.Module | ClassicSystem  # all that score documents
 
@@ -169,10 +178,15 @@ def build_capsules(
             f"widest n-gram network); got {max_tokens}. Raise max_tokens, or lower "
             "ngram_sizes or conv_window."
         )
-    size = embedding.embedding_dim
+    if config.routing == "attention" and config.average == "poses":
+        raise ConfigError(
+            "average must be lengths where routing is attention, whose poses have "
+            "none; got 'poses'. Leave out --average."
+        )
+    size, sizes = embedding.embedding_dim, ngram_sizes(config)
     branches = [
-        build_branch(config, ngram_size, size, n_classes, max_tokens)
-        for ngram_size in ngram_sizes(config)
+        build_branch(config, together, size, n_classes, max_tokens)
+        for together in ([sizes] if config.joint else [(one,) for one in sizes])
     ]
     return CapsuleNetwork(
         embedding,
@@ -186,13 +200,90 @@ def build_capsules(
 
 def build_branch(
     config: ModelConfig,
-    ngram_size: int,
+    sizes: tuple[int, ...],
     embedding_size: int,
     n_classes: int,
     max_tokens: int,
 ) -> NgramBranch:
-    """Build the layers of one n-gram size."""
-    routed = {
+    """Build the layers of one n-gram network, of one size or of several joined."""
+    ngrams = build_ngrams(config, sizes, embedding_size)
+    primary = PrimaryCapsules(
+        filters=config.filters * len(sizes),
+        capsule_types=config.capsule_types,
+        capsule_size=config.capsule_size,
+        squash=config.squash,
+    )
+    edge = edge_of(config, sizes)
+    positions = (max_tokens + 2 * edge - max(sizes)) // config.stride + 1
+    types, conv = config.capsule_types, None
+    if config.conv_capsules:
+        conv = ConvCapsules(
+            window=config.conv_window,
+            capsule_types=config.capsule_types,
+            n_parents=config.conv_types,
+            **routed_settings(config),
+        )
+        positions, types = positions - config.conv_window + 1, config.conv_types
+    return NgramBranch(
+        ngrams,
+        primary,
+        conv,
+        build_classes(config, n_classes, positions * types),
+        config.capsule_dropout,
+        config.feature_dropout,
+        edge=edge,
+    )
+
+
+def build_ngrams(
+    config: ModelConfig, sizes: tuple[int, ...], embedding_size: int
+) -> NgramConv | JointNgrams:
+    """Build the convolution over words."""
+    settings = {
+        "embedding_size": embedding_size,
+        "filters": config.filters,
+        "stride": config.stride,
+        "initialiser": config.initialiser,
+    }
+    if len(sizes) > 1:
+        return JointNgrams(ngram_sizes=sizes, **settings)
+    return NgramConv(ngram_size=sizes[0], **settings)
+
+
+def edge_of(config: ModelConfig, sizes: tuple[int, ...]) -> int:
+    """Return the zero vectors before and after a text.
+
+    Of one size, as many as leave an n-gram one word; of several joined, half of the
+    longest, so that every word is the middle of one.
+    """
+    if not config.edges:
+        return 0
+    return max(sizes) // 2 if config.joint else max(sizes) - 1
+
+
+def build_classes(
+    config: ModelConfig, n_classes: int, n_children: int
+) -> ClassCapsules | AttentionClasses:
+    """Build the layer of the classes."""
+    if config.routing == "attention":
+        return AttentionClasses(
+            n_classes=n_classes,
+            orphan=config.orphan,
+            child_size=config.capsule_size,
+            capsule_size=config.capsule_size,
+            iterations=config.iterations,
+            leaky=config.leaky,
+        )
+    return ClassCapsules(
+        n_children=n_children,
+        n_parents=n_classes + config.orphan,
+        **routed_settings(config),
+    )
+
+
+def routed_settings(config: ModelConfig) -> dict[str, Any]:
+    """Return what both layers of dynamic routing have in common."""
+    return {
         "capsule_size": config.capsule_size,
         "shared": config.shared,
         "bias": config.transform_bias,
@@ -208,35 +299,3 @@ def build_branch(
             config.normalise,
         ),
     }
-    ngrams = NgramConv(
-        embedding_size=embedding_size,
-        filters=config.filters,
-        ngram_size=ngram_size,
-        stride=config.stride,
-        initialiser=config.initialiser,
-    )
-    primary = PrimaryCapsules(
-        filters=config.filters,
-        capsule_types=config.capsule_types,
-        capsule_size=config.capsule_size,
-        squash=config.squash,
-    )
-    edge = ngram_size - 1 if config.edges else 0
-    positions = (max_tokens + 2 * edge - ngram_size) // config.stride + 1
-    types, conv = config.capsule_types, None
-    if config.conv_capsules:
-        conv = ConvCapsules(
-            window=config.conv_window,
-            capsule_types=config.capsule_types,
-            n_parents=config.conv_types,
-            **routed,
-        )
-        positions, types = positions - config.conv_window + 1, config.conv_types
-    classes = ClassCapsules(
-        n_children=positions * types,
-        n_parents=n_classes + config.orphan,
-        **routed,
-    )
-    return NgramBranch(
-        ngrams, primary, conv, classes, config.capsule_dropout, edges=config.edges
-    )

@@ -15,11 +15,14 @@ from torch.nn import functional as F
 
 from textcapsules.model.functional import pose_length
 from textcapsules.model.layers import (
+    AttentionClasses,
     CapsuleDropout,
     ClassCapsules,
     ConvCapsules,
+    JointNgrams,
     NgramConv,
     PrimaryCapsules,
+    RoutedClasses,
     ngram_capsules,
 )
 from textcapsules.model.routing import Routed
@@ -41,7 +44,7 @@ class BranchRouting(NamedTuple):
     mask: Tensor  # (B, P), which n-grams are the text's
     capsules: Tensor  # (B, P, C, D), the primary ones
     conv: Routed | None  # (B, W, ...), windows to convolutional capsules, if any
-    classes: Routed  # (B, ...), capsules to classes and orphan
+    classes: RoutedClasses  # (B, ...), capsules to classes and orphan
 
 
 class CapsuleOutput(NamedTuple):
@@ -50,6 +53,9 @@ class CapsuleOutput(NamedTuple):
     scores: Tensor  # (B, n_classes)
     orphan: Tensor | None  # (B,)
     branches: tuple[BranchRouting, ...]
+    logits: Tensor | None = (
+        None  # (B, n_classes), where attention routes to the classes
+    )
 
     def lengths(self, *, orphan: bool) -> Tensor:
         """Return the classes' lengths, with the orphan's as a last column if asked."""
@@ -63,18 +69,19 @@ class NgramBranch(nn.Module):
 
     def __init__(
         self,
-        ngrams: NgramConv,
+        ngrams: NgramConv | JointNgrams,
         primary: PrimaryCapsules,
         conv: ConvCapsules | None,
-        classes: ClassCapsules,
+        classes: ClassCapsules | AttentionClasses,
         dropout: float = 0.0,
+        feature_dropout: float = 0.0,
         *,
-        edges: bool = False,
+        edge: int = 0,
     ) -> None:
         super().__init__()
-        # Zero vectors before and after a text: every n-gram still has one of its words.
-        self.edge = ngrams.ngram_size - 1 if edges else 0
+        self.edge = edge  # zero vectors before and after a text
         self.dropout = CapsuleDropout(dropout)
+        self.feature_dropout = nn.Dropout(feature_dropout)
         self.ngrams, self.primary = ngrams, primary
         self.conv, self.classes = conv, classes
         window = 1 if conv is None else conv.window
@@ -87,7 +94,9 @@ class NgramBranch(nn.Module):
         """(B, T, V) and (B, T) to what was routed to the classes."""
         vectors, mask = widen(vectors, mask, self.edge)
         vectors, mask = lengthen(vectors, mask, self.min_tokens)
-        capsules, inside = ngram_capsules(self.ngrams, self.primary, vectors, mask)
+        capsules, inside = ngram_capsules(
+            self.ngrams, self.primary, vectors, mask, self.feature_dropout
+        )
         primary = children = self.dropout(capsules)
         positions, routed = inside, None
         if self.conv is not None:
@@ -126,16 +135,21 @@ class CapsuleNetwork(nn.Module):
     ) -> CapsuleOutput:
         """Word numbers (B, T), padded on the right, and their mask to class lengths."""
         routed = self.route(ids, mask, couplings=inspect)
+        logits = None
         if self.average == "poses":
             poses = torch.stack([branch.classes.poses for branch in routed])
             lengths = pose_length(poses.mean(0))  # (B, E)
         else:
             lengths = torch.stack([b.classes.lengths for b in routed]).mean(0)
-        has_orphan = lengths.shape[1] > self.n_classes
+        scores, n_classes = lengths[:, : self.n_classes], self.n_classes
+        if routed[0].classes.logits is not None:
+            logits = torch.stack([b.classes.logits for b in routed]).mean(0)  # type: ignore[misc]
+            scores = logits.sigmoid() * mask.any(1, keepdim=True)
         return CapsuleOutput(
-            scores=lengths[:, : self.n_classes],
-            orphan=lengths[:, self.n_classes] if has_orphan else None,
+            scores=scores,
+            orphan=lengths[:, n_classes] if lengths.shape[1] > n_classes else None,
             branches=routed if inspect else (),
+            logits=logits,
         )
 
     def route(

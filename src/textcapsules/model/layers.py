@@ -1,4 +1,6 @@
-"""The four layers of the paper, each a small module of plain numbers.
+"""The four layers of the paper, each a small module of plain numbers, and two rivals.
+
+`JointNgrams` stands in for `NgramConv`, `AttentionClasses` for `ClassCapsules`.
 
 A layer takes and returns a mask over positions: True where the whole n-gram, or the
 whole window of n-grams, lies inside the text. What is False never votes. Padding stands
@@ -6,7 +8,8 @@ on the right: in a row, no True follows a False.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,22 +17,34 @@ from torch.nn import functional as F
 
 from textcapsules.model.functional import SQUASHES
 from textcapsules.model.routing import (
+    Attended,
     Routed,
     RoutingOptions,
+    attend,
     has_triton,
     route_windows,
     squash_capsules,
 )
 
 __all__ = [
+    "AttentionClasses",
     "CapsuleDropout",
     "ClassCapsules",
     "ConvCapsules",
+    "JointNgrams",
     "NgramConv",
     "PrimaryCapsules",
+    "RoutedClasses",
     "ngram_capsules",
     "set_precision",
 ]
+
+
+# A program of the fused kernel holds the features of an n-gram: beyond this, two
+# products of the libraries are faster.
+FUSED_FILTERS = 128
+
+LEAST_WON = 1e-3  # added to a class's mass: its logarithm must have a bound
 
 
 def window_mask(mask: Tensor, size: int, stride: int = 1) -> Tensor:
@@ -68,10 +83,57 @@ class NgramConv(nn.Module):
         xavier_(self.conv.weight, fan_in, fan_out)
         nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
 
+    def kernel(self) -> tuple[Tensor, Tensor]:
+        """Return the filters (F, V, K) and their biases (F,)."""
+        return self.conv.weight, self.conv.bias  # type: ignore[return-value]
+
     def forward(self, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(B, T, V) and (B, T) to features M (B, P, F) and their mask (B, P)."""
         features = F.relu(self.conv(vectors.transpose(1, 2)))  # (B, F, P)
         return features.transpose(1, 2), window_mask(mask, self.ngram_size, self.stride)
+
+
+class JointNgrams(nn.Module):
+    """N-gram features of several sizes side by side at every position.
+
+    A position is one of the longest n-gram's; the shorter ones lie in its middle. So
+    this is a convolution of the longest size, some of whose filters have zeros at both
+    ends, and everything above it sees n-grams of that one size.
+    """
+
+    def __init__(
+        self, *, ngram_sizes: Sequence[int], stride: int = 1, **settings
+    ) -> None:
+        super().__init__()
+        self.ngram_size, self.stride = max(ngram_sizes), stride
+        self.parts = nn.ModuleList(
+            NgramConv(ngram_size=size, stride=stride, **settings)
+            for size in ngram_sizes
+        )
+
+    def starts(self) -> list[int]:
+        """Return where each size's n-gram begins in the longest one."""
+        return [(self.ngram_size - part.ngram_size) // 2 for part in self.parts]  # type: ignore[operator]
+
+    def kernel(self) -> tuple[Tensor, Tensor]:
+        """Return the filters (F, V, K) of all sizes and their biases (F,)."""
+        filters, biases = [], []
+        for part, start in zip(self.parts, self.starts(), strict=True):
+            weight, bias = part.kernel()  # type: ignore[operator]
+            after = self.ngram_size - start - weight.shape[2]
+            filters.append(F.pad(weight, (start, after)))
+            biases.append(bias)
+        return torch.cat(filters), torch.cat(biases)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, V) and (B, T) to features M (B, P, F) and their mask (B, P)."""
+        inside = window_mask(mask, self.ngram_size, self.stride)
+        reach = (inside.shape[1] - 1) * self.stride  # from the first n-gram to the last
+        features = [
+            part(vectors[:, start : start + reach + part.ngram_size], mask)[0]
+            for part, start in zip(self.parts, self.starts(), strict=True)
+        ]
+        return torch.cat(features, 2), inside
 
 
 class PrimaryCapsules(nn.Module):
@@ -94,22 +156,28 @@ class PrimaryCapsules(nn.Module):
 
 
 def ngram_capsules(
-    ngrams: NgramConv, primary: PrimaryCapsules, vectors: Tensor, mask: Tensor
+    ngrams: NgramConv | JointNgrams,
+    primary: PrimaryCapsules,
+    vectors: Tensor,
+    mask: Tensor,
+    dropout: nn.Module | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(B, T, V) and (B, T) to primary capsules (B, P, C, D) and their mask (B, P).
 
-    Both layers one after the other; on a GPU, by one kernel after one product.
+    Both layers one after the other, with `dropout` in between if it drops anything. On
+    a GPU, where it drops nothing and filters are few, one kernel after one product.
     """
+    drops = isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0
     fused = vectors.is_cuda and vectors.dtype == torch.float32 and vectors.numel()
+    fused = fused and not drops and primary.linear.in_features <= FUSED_FILTERS
     if not (fused and primary.squash in (*SQUASHES, "none") and has_triton()):
         features, inside = ngrams(vectors, mask)
-        return primary(features), inside
+        return primary(dropout(features) if drops else features), inside  # type: ignore[misc]
     from textcapsules.model.primary_gpu import primary_capsules_gpu
 
     capsules = primary_capsules_gpu(
         vectors,
-        ngrams.conv.weight,
-        ngrams.conv.bias,  # type: ignore[arg-type]
+        *ngrams.kernel(),
         primary.linear.weight,
         primary.linear.bias,
         shape=primary.shape,
@@ -216,6 +284,15 @@ def map_routed(function: Callable[[Tensor], Tensor], routed: Routed) -> Routed:
     return Routed(*found)  # type: ignore[arg-type]
 
 
+class RoutedClasses(NamedTuple):
+    """What was routed to the classes; only attention has logits."""
+
+    poses: Tensor  # (B, J, H)
+    lengths: Tensor  # (B, J)
+    couplings: Tensor  # (B, I, J); a kernel not asked for them gives None
+    logits: Tensor | None = None  # (B, n_classes)
+
+
 class ConvCapsules(RoutedLayer):
     """Parents that each see a window of K positions times C capsule types."""
 
@@ -238,8 +315,68 @@ class ClassCapsules(RoutedLayer):
 
     def forward(
         self, capsules: Tensor, mask: Tensor, *, couplings: bool = True
-    ) -> Routed:
+    ) -> RoutedClasses:
         """(B, P, C, D) and (B, P) to one pose (B, J, D) a class."""
         # One window, the whole text.
         routed = self.route(capsules, mask.unsqueeze(1), couplings)
-        return map_routed(lambda found: found.squeeze(1), routed)
+        return RoutedClasses(*map_routed(lambda found: found.squeeze(1), routed))
+
+
+class AttentionClasses(nn.Module):
+    """One parent per class, and the orphan, found by attention over the whole text.
+
+    The logit of class j is a learnt product with its normalised pose plus a learnt
+    multiple of the logarithm of its mass: w_j · LN(z_j) + b_j + α log m_j. In place of
+    a length it has the logit's sigmoid; the orphan, its share of all children.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_classes: int,
+        orphan: bool,
+        child_size: int,
+        capsule_size: int,
+        iterations: int,
+        leaky: bool,
+    ) -> None:
+        super().__init__()
+        self.n_classes, self.iterations, self.leaky = n_classes, iterations, leaky
+        self.key = nn.Linear(child_size, capsule_size)
+        self.value = nn.Linear(child_size, capsule_size)
+        self.query = nn.Parameter(torch.randn(n_classes + orphan, capsule_size))
+        self.norm = nn.LayerNorm(capsule_size)
+        self.weight = nn.Parameter(0.05 * torch.randn(n_classes, capsule_size))
+        self.bias = nn.Parameter(torch.zeros(n_classes))
+        self.mass_weight = nn.Parameter(torch.tensor(0.5))
+
+    def forward(
+        self, capsules: Tensor, mask: Tensor, *, couplings: bool = True
+    ) -> RoutedClasses:
+        """(B, P, C, D) and (B, P) to one pose (B, J, H) per class."""
+        children = capsules.flatten(1, 2)  # (B, I, D)
+        inside = (
+            mask.unsqueeze(2).expand(-1, -1, capsules.shape[2]).flatten(1)
+        )  # (B, I)
+        found = attend(
+            self.key(children),
+            self.value(children),
+            self.query,
+            inside,
+            self.norm,
+            iterations=self.iterations,
+            leaky=self.leaky,
+        )
+        logits = self.logits(found)
+        votes = inside.any(1, keepdim=True)  # a text without words has no class
+        shares = found.mass / inside.sum(1, keepdim=True).clamp(min=1)  # (B, J)
+        lengths = torch.cat(
+            [logits.sigmoid() * votes, shares[:, self.n_classes :]], 1
+        )  # (B, J)
+        return RoutedClasses(found.poses, lengths, found.couplings, logits)
+
+    def logits(self, found: Attended) -> Tensor:
+        """Return what speaks for every class, (B, n_classes)."""
+        poses = self.norm(found.poses[:, : self.n_classes])  # (B, n, H)
+        won = torch.log(found.mass[:, : self.n_classes] + LEAST_WON)
+        return (poses * self.weight).sum(2) + self.bias + self.mass_weight * won

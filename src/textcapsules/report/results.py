@@ -8,7 +8,7 @@ import numpy as np
 from textcapsules.evaluate import Evaluation
 from textcapsules.explain.pictures import draw_dev_scores, draw_loss
 from textcapsules.explain.render import Cells, Figure, Picture, shade_cells
-from textcapsules.explain.routes import branches_of
+from textcapsules.model.builder import ngram_sizes
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.report.findings import MixUp, Report, ReportTable
 
@@ -146,7 +146,7 @@ def about_table(report: Report) -> ReportTable:
         ("known words", f"{classifier.tokenizer.n_words:,}"),
     ]
     if isinstance(classifier.network, CapsuleNetwork):
-        sizes = [branch.ngrams.ngram_size for branch in branches_of(classifier.network)]
+        sizes = ngram_sizes(classifier.config.model)
         rows.append(("n-gram sizes", ", ".join(map(str, sizes))))
     if "parameters" in record:
         rows.append(("parameters", f"{record['parameters']:,}"))

@@ -96,7 +96,7 @@ def sum_words(classifier: TextClassifier, texts: Sequence[str]) -> WordSums:
     for rows in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
         batch = make_batch(documents, nothing, rows).to(device)
         (routing,) = network(batch.ids, batch.mask, inspect=True).branches
-        given = existence(routing.capsules, branch.classes.options)  # (B, T, C)
+        given = existence(branch.classes, routing.capsules)  # (B, T, C)
         orphan = routing.classes.couplings[..., -1].unflatten(1, given.shape[1:])
         shares = orphan / given.clamp(min=torch.finfo(given.dtype).tiny)
         lengths = torch.linalg.vector_norm(routing.capsules, dim=-1)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from textcapsules.model.capsnet import BranchRouting, CapsuleNetwork, NgramBranch
 from textcapsules.model.functional import pose_length
-from textcapsules.model.layers import window_mask
+from textcapsules.model.layers import ClassCapsules, window_mask
 from textcapsules.text.batch import Batch, make_batch
 
 __all__ = ["scale_lengths"]
@@ -60,7 +60,8 @@ def weight_of(branch: NgramBranch, layer: str) -> Tensor | None:
     if layer == "primary":
         return branch.primary.linear.weight
     if layer == "classes":
-        return branch.classes.transform
+        classes = branch.classes
+        return classes.transform if isinstance(classes, ClassCapsules) else None
     return None if branch.conv is None else branch.conv.transform
 
 

@@ -3,7 +3,7 @@
 `reference` holds the definition; `chunked` spares memory where every child has its own
 transform; `cpu` and `gpu` are compiled kernels, all tested against the definition. This
 is the only dispatch in the package: it checks the shapes once, picks a backend, and
-says in the log when it has to fall back.
+says in the log when it has to fall back. `attention` is another way to route.
 """
 
 import importlib.util
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from textcapsules.model.functional import SQUASHES, squash
+from textcapsules.model.routing.attention import Attended, attend
 from textcapsules.model.routing.chunked import route_in_chunks
 from textcapsules.model.routing.reference import (
     Routed,
@@ -25,8 +26,10 @@ from textcapsules.model.routing.reference import (
 
 __all__ = [
     "BACKENDS",
+    "Attended",
     "Routed",
     "RoutingOptions",
+    "attend",
     "has_triton",
     "pick_backend",
     "route",

@@ -1,0 +1,166 @@
+"""Attention routing against a scalar loop, its gradients, and what it promises."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from textcapsules.model.layers import AttentionClasses
+from textcapsules.model.routing import attend
+
+B, I, J, H = 2, 6, 3, 4
+
+
+def problem():
+    draws = [torch.randn(*shape, dtype=torch.float64) for shape in ((B, I, H),) * 2]
+    queries = torch.randn(J, H, dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool()
+    return *draws, queries, mask
+
+
+def layer_norm() -> nn.LayerNorm:
+    norm = nn.LayerNorm(H, dtype=torch.float64)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return norm
+
+
+def scalar_norm(x, norm):
+    mean = sum(x) / len(x)
+    variance = sum((e - mean) ** 2 for e in x) / len(x)
+    scale, shift = norm.weight.tolist(), norm.bias.tolist()
+    return [
+        s * (e - mean) / math.sqrt(variance + norm.eps) + t
+        for e, s, t in zip(x, scale, shift, strict=True)
+    ]
+
+
+def scalar_attention(k, x, q, mask, norm, iterations, leaky):
+    """One text, one number at a time."""
+    z = [[0.0] * H for _ in range(J)]
+    asked = [scalar_norm(list(q[j]), norm) for j in range(J)]
+    for _ in range(iterations):
+        c = np.zeros((I, J))
+        for i in range(I):
+            if not mask[i]:
+                continue
+            b = [sum(k[i][h] * asked[j][h] for h in range(H)) / 2 for j in range(J)]
+            total = sum(math.exp(e) for e in b) + leaky
+            for j in range(J):
+                c[i, j] = math.exp(b[j]) / total
+        mass = [sum(c[i, j] for i in range(I)) for j in range(J)]
+        z = [
+            [
+                sum(c[i, j] * x[i][h] for i in range(I)) / (mass[j] + 1e-4)
+                for h in range(H)
+            ]
+            for j in range(J)
+        ]
+        asked = [
+            scalar_norm([q[j][h] + z[j][h] for h in range(H)], norm) for j in range(J)
+        ]
+    return np.array(z), np.array(mass), c
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("leaky", [True, False])
+def test_agrees_with_the_scalar_loop(iterations: int, leaky: bool) -> None:
+    keys, values, queries, mask = problem()
+    norm = layer_norm()
+    with torch.no_grad():
+        found = attend(
+            keys, values, queries, mask, norm, iterations=iterations, leaky=leaky
+        )
+    for row in range(B):
+        expected = scalar_attention(
+            keys[row].tolist(),
+            values[row].tolist(),
+            queries.tolist(),
+            mask[row].tolist(),
+            norm,
+            iterations,
+            leaky,
+        )
+        for name, got, want in zip(found._fields, found, expected, strict=True):
+            np.testing.assert_allclose(
+                got[row].numpy(), want, rtol=1e-11, atol=1e-12, err_msg=name
+            )
+
+
+def test_gradcheck() -> None:
+    keys, values, queries, mask = problem()
+    norm = layer_norm()
+    inputs = [t.requires_grad_() for t in (keys, values, queries)]
+
+    def attended(k, x, q):
+        return tuple(attend(k, x, q, mask, norm))
+
+    assert torch.autograd.gradcheck(attended, inputs)
+
+
+def test_couplings_of_a_child_sum_to_one_unless_it_may_leak() -> None:
+    keys, values, queries, mask = problem()
+    for leaky in (True, False):
+        sums = attend(keys, values, queries, mask, layer_norm(), leaky=leaky)[2].sum(2)
+        assert not sums[~mask].any()
+        assert (
+            (sums[mask] < 1).all()
+            if leaky
+            else torch.allclose(sums[mask], torch.ones_like(sums[mask]))
+        )
+
+
+def test_a_text_said_twice_has_the_same_poses() -> None:
+    """A pose is a mean: only the mass tells how long a text is."""
+    keys, values, queries, mask = problem()
+    norm = layer_norm()
+    once = attend(keys, values, queries, mask, norm)
+    twice = attend(
+        *(torch.cat([t, t], 1) for t in (keys, values)),
+        queries,
+        torch.cat([mask] * 2, 1),
+        norm,
+    )
+    torch.testing.assert_close(twice.mass, 2 * once.mass, rtol=1e-3, atol=0)
+    torch.testing.assert_close(twice.poses, once.poses, rtol=1e-3, atol=1e-3)
+
+
+def test_no_iteration_is_refused() -> None:
+    with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
+        attend(*problem(), layer_norm(), iterations=0)
+
+
+def class_layer(*, orphan: bool = True) -> AttentionClasses:
+    layer = AttentionClasses(
+        n_classes=J,
+        orphan=orphan,
+        child_size=5,
+        capsule_size=H,
+        iterations=3,
+        leaky=True,
+    )
+    return layer.double()
+
+
+@pytest.mark.parametrize("orphan", [True, False])
+def test_classes_have_logits_and_a_text_without_words_has_no_class(
+    orphan: bool,
+) -> None:
+    layer = class_layer(orphan=orphan)
+    capsules = torch.randn(3, 4, 2, 5, dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).bool()
+    found = layer(capsules, mask)
+    assert found.logits.shape == (3, J)
+    assert found.lengths.shape == found.poses.shape[:2] == (3, J + orphan)
+    torch.testing.assert_close(found.lengths[:2, :J], found.logits[:2].sigmoid())
+    assert not found.lengths[2].any() and not found.couplings[2].any()
+    short = layer(capsules[1:2, :2], mask[1:2, :2])  # without its padding
+    torch.testing.assert_close(short.logits, found.logits[1:2])
+    # w · LN(z) + b + α log m, by hand for one class.
+    z = found.poses[0, 1]
+    normal = (z - z.mean()) / (z.var(unbiased=False) + layer.norm.eps).sqrt()
+    mass = found.couplings[0, :, 1].sum()
+    expected = layer.weight[1] @ normal + layer.bias[1] + 0.5 * torch.log(mass + 1e-3)
+    torch.testing.assert_close(found.logits[0, 1], expected)

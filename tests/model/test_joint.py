@@ -1,0 +1,46 @@
+"""N-grams of several sizes side by side, against a plain loop over positions."""
+
+import pytest
+import torch
+
+from textcapsules.model.layers import JointNgrams, NgramConv
+
+
+def joint(sizes: tuple[int, ...], stride: int) -> JointNgrams:
+    layer = JointNgrams(ngram_sizes=sizes, embedding_size=3, filters=2, stride=stride)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    return layer.double()
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 2), (5, 2), (2, 2), (3,)])
+@pytest.mark.parametrize("stride", [1, 2])
+@torch.no_grad()
+def test_every_position_has_the_features_of_all_sizes(sizes, stride) -> None:
+    layer, longest = joint(sizes, stride), max(sizes)
+    vectors = torch.randn(2, 9, 3, dtype=torch.float64)
+    mask = torch.arange(9) < torch.tensor([[9], [7]])
+    features, inside = layer(vectors, mask)
+    positions = range(0, 9 - longest + 1, stride)
+    assert features.shape == (2, len(positions), 2 * len(sizes))
+    for row in range(2):
+        for place, first in enumerate(positions):
+            assert inside[row, place] == (first + longest <= [9, 7][row])
+            said = []
+            for part, size in zip(layer.parts, sizes, strict=True):
+                assert isinstance(part, NgramConv)
+                begin = first + (longest - size) // 2
+                window = vectors[row, begin : begin + size]  # (size, V)
+                for f in range(2):
+                    total = (part.conv.weight[f].T * window).sum()
+                    said.append(torch.relu(total + part.conv.bias[f]))  # type: ignore[index]
+            torch.testing.assert_close(features[row, place], torch.stack(said))
+
+
+@torch.no_grad()
+def test_the_kernel_is_one_convolution_of_the_longest_size() -> None:
+    layer = joint((2, 5, 3), 1)
+    vectors = torch.randn(2, 8, 3, dtype=torch.float64)
+    mask = torch.ones(2, 8, dtype=torch.bool)
+    whole = torch.nn.functional.conv1d(vectors.mT, *layer.kernel()).relu().mT
+    torch.testing.assert_close(layer(vectors, mask)[0], whole)
