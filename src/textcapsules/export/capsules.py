@@ -56,7 +56,7 @@ def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
     not vote. Logits and couplings are (B, W, J, I).
     """
     if layer.log_gain is not None:
-        weight = share(graph, weight, float(layer.log_gain.exp()))
+        weight = share(graph, weight, layer.log_gain.exp().item())
     existence = graph.op("Transpose", weight, perm=[0, 1, 3, 2])  # (B, W, 1, I)
     n_parents, leak = layer.transform.shape[-3], int(layer.options.leaky)
     even = graph.constant(np.full((n_parents, 1), 1 / (n_parents + leak)))
@@ -111,7 +111,7 @@ def attend(graph: Graph, layer: AttentionClasses, children: str, inside: str) ->
     said = graph.op("Add", said, graph.constant(as_array(layer.bias)[:, None]))
     won = graph.slice(mass, 1, 0, n_classes)  # type: ignore[possibly-undefined]
     won = graph.op("Log", graph.op("Add", won, graph.constant(LEAST_WON)))
-    heard = graph.op("Mul", won, graph.constant(float(layer.mass_weight)))
+    heard = graph.op("Mul", won, graph.constant(layer.mass_weight.item()))
     return graph.op("Add", said, heard)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from textcapsules.model.layers import AttentionClasses
 from textcapsules.model.routing import attend
 
-B, I, J, H = 2, 6, 3, 4
+B, I, J, H = 2, 6, 3, 4  # noqa: E741
 
 
 def problem():
