@@ -50,6 +50,7 @@ class CapsuleOutput(NamedTuple):
     scores: Tensor  # (B, n_classes)
     orphan: Tensor | None  # (B,)
     branches: tuple[BranchRouting, ...]
+    logits: Tensor | None = None  # (B, n_classes), where classes have them
 
     def lengths(self, *, orphan: bool) -> Tensor:
         """Return the classes' lengths, with the orphan's as a last column if asked."""
