@@ -271,7 +271,8 @@ class LossConfig(Checked):
     )
     entropy_weight: float = option(
         0.1,
-        "Entropy loss: alpha, how strongly labels not given are held at undecided",
+        "Entropy loss: alpha, how strongly labels not given are held at undecided "
+        "(raise it where every label comes out as true)",
         low=0.0,
     )
     spread_start: float = option(0.2, "Spread loss: margin in the first epoch", low=0.0)
