@@ -43,7 +43,8 @@ ORDER = """
     model.builder model.score
     losses_gpu losses metrics calibrate classifier
     training training.resolve training.data_warnings training.memory training.prepare
-    training.selection training.checkpoint training.last_epoch training.start
+    training.selection training.average training.checkpoint training.last_epoch
+    training.start training.schedule
     training.steps training.loop training.fit training.lock training.folder
     training.wake training.run
     evaluate bulk

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,6 +12,7 @@ from textcapsules.config import LossConfig
 from textcapsules.losses import (
     binary_cross_entropy,
     cross_entropy,
+    entropy_loss,
     margin_loss,
     network_loss,
     output_loss,
@@ -123,16 +125,23 @@ def test_network_loss_passes_every_option_on() -> None:
         )
 
 
-@pytest.mark.parametrize("kind", ["margin", "spread", "cross-entropy"])
+KINDS = ["margin", "spread", "cross-entropy", "binary-cross-entropy", "entropy"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_match_finite_differences(kind: str) -> None:
-    config = LossConfig(loss=kind)  # type: ignore[arg-type]
+    config = LossConfig(loss=kind, absent_weight=0.3)  # type: ignore[arg-type]
     lengths = torch.cat([LENGTHS, ORPHAN + 0.2], 1).requires_grad_()
     assert torch.autograd.gradcheck(
         lambda given: network_loss(config, given, TARGETS, epoch=3), (lengths,)
     )
+    assert torch.autograd.gradcheck(
+        lambda given: output_loss(config, CapsuleOutput(given, None, ()), TARGETS, 3),
+        (LENGTHS.clone().requires_grad_(),),
+    )
 
 
-@pytest.mark.parametrize("kind", ["margin", "spread", "cross-entropy"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_loss_is_the_mean_over_the_batch(kind: str) -> None:
     config = LossConfig(loss=kind)  # type: ignore[arg-type]
     both = network_loss(config, LENGTHS, TARGETS)
@@ -179,3 +188,100 @@ def test_capsules_give_lengths_and_the_orphan_if_asked(orphan_in_loss: bool) -> 
     expected = 0.04 + 0.02 + (0.125 if orphan_in_loss else 0.0)
     found = float(output_loss(config, output, torch.tensor([[1.0, 0.0]])))
     assert found == pytest.approx(expected)
+
+
+# A text with one known label, a joined one with two; chances from nearly 0 to nearly 1.
+CHANCES = np.array([[0.7, 0.02, 0.5, 0.999], [0.3, 0.6, 0.0004, 0.9]])
+KNOWN = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
+
+
+def by_hand(kind: str, weight: float, edge: float = 0.0) -> float:
+    """Loop over texts and classes: binary cross-entropy, or entropy maximised."""
+    total = 0.0
+    for chances, known in zip(CHANCES, KNOWN, strict=True):
+        for chance, is_known in zip(chances, known, strict=True):
+            p = min(max(float(chance), edge), 1 - edge)
+            if is_known:
+                total -= math.log(p)
+            elif kind == "entropy":
+                total += weight * (p * math.log(p) + (1 - p) * math.log(1 - p))
+            else:
+                total -= weight * math.log(1 - p)
+    return total / len(CHANCES)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1 / 3, 0.0])
+def test_absent_labels_weigh_as_asked(weight: float) -> None:
+    logits = torch.tensor(np.log(CHANCES / (1 - CHANCES)))
+    found = binary_cross_entropy(logits, torch.tensor(KNOWN), absent_weight=weight)
+    assert float(found) == pytest.approx(by_hand("binary-cross-entropy", weight))
+    config = LossConfig(down_weight=0.4, absent_weight=weight)
+    # Text 1: (0.9-0.6)^2 and 0.4*(0.3-0.1)^2; text 2: (0.9-0.8)^2, 0.4*(0.4-0.1)^2
+    expected = (0.09 + 0.01 + weight * (0.016 + 0.036)) / 2
+    found = network_loss(config, LENGTHS, TARGETS)
+    assert float(found) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("weight", [0.1, 2.0, 0.0])
+def test_entropy_loss_is_the_formula(weight: float) -> None:
+    logits = torch.tensor(np.log(CHANCES / (1 - CHANCES)))
+    found = entropy_loss(logits, torch.tensor(KNOWN), weight=weight)
+    assert float(found) == pytest.approx(by_hand("entropy", weight), rel=1e-9)
+
+
+def test_entropy_loss_holds_unknown_classes_at_undecided() -> None:
+    logits = torch.tensor([[-3.0, 2.0, 0.0, -0.5]], requires_grad=True)
+    entropy_loss(logits, torch.tensor([[1.0, 0, 0, 0]]), weight=0.1).backward()
+    assert logits.grad is not None
+    # What a step against the gradient does: up to the known, the others towards 0.
+    assert logits.grad.sign().tolist() == [[-1, 1, 0, -1]]
+
+
+def test_logits_of_any_size_have_a_finite_entropy() -> None:
+    logits = torch.tensor([[1e4, -1e4, 1e4, -1e4]], requires_grad=True)
+    loss = entropy_loss(logits, torch.tensor([[1.0, 1.0, 0, 0]]), weight=0.1)
+    loss.backward()
+    assert loss.item() == pytest.approx(1e4)
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["binary-cross-entropy", "entropy"])
+def test_lengths_of_capsules_are_read_as_probabilities(kind: Any) -> None:
+    config = LossConfig(loss=kind, absent_weight=0.3, entropy_weight=0.3)
+    output = CapsuleOutput(torch.tensor(CHANCES), None, ())
+    found = output_loss(config, output, torch.tensor(KNOWN))
+    assert float(found) == pytest.approx(by_hand(kind, 0.3), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["binary-cross-entropy", "entropy"])
+def test_lengths_of_nothing_and_of_one_have_a_finite_loss(kind: Any) -> None:
+    lengths = torch.tensor([[0.0, 1.0, 0.0, 1.0]], requires_grad=True)
+    output = CapsuleOutput(lengths, None, ())
+    known = torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+    config = LossConfig(loss=kind, entropy_weight=0.0)
+    loss = output_loss(config, output, known)
+    loss.backward()
+    wrong = 1 if kind == "entropy" else 2  # the known one at 0; the absent one at 1
+    assert loss.item() == pytest.approx(-wrong * math.log(1e-6), rel=1e-2)
+    assert lengths.grad is not None
+    assert lengths.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["binary-cross-entropy", "entropy"])
+def test_orphan_is_known_to_be_absent(kind: Any) -> None:
+    output = CapsuleOutput(LENGTHS, torch.tensor([0.25, 0.5]).double(), ())
+    without = output_loss(LossConfig(loss=kind), output, TARGETS)
+    config = LossConfig(loss=kind, orphan_in_loss=True)
+    extra = float(output_loss(config, output, TARGETS) - without)
+    assert extra == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_capsules_with_logits_give_them_where_a_rival_does(kind: Any) -> None:
+    config = LossConfig(loss=kind)
+    logits = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]], dtype=torch.float64)
+    output = CapsuleOutput(LENGTHS, None, (), logits)
+    asked = logits if kind.endswith("entropy") else LENGTHS
+    found = output_loss(config, output, TARGETS)
+    torch.testing.assert_close(found, network_loss(config, asked, TARGETS))

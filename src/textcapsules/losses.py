@@ -1,9 +1,14 @@
-"""Margin, spread and cross-entropy loss on the lengths of class capsules.
+"""Margin, spread, cross-entropy and entropy loss on the lengths of class capsules.
 
 All take lengths (B, E) and targets (B, E), several of them 1 where a text carries
 several labels, sum over the classes and average over the batch. The orphan, if it takes
 part, is one more column that is never a target. A rival network has logits in place of
-lengths for the cross-entropies, and probabilities for margin and spread.
+lengths for the cross-entropies, and probabilities for margin and spread. Where every
+class is decided for itself, lengths are read as probabilities.
+
+A text with one label may deserve others (single-positive multi-label learning). Two
+losses allow for it: absent labels may weigh less (`absent_weight`; Cole et al., 2021,
+weigh them by 1 / (J - 1)), or count as unknown (`entropy_loss`; Zhou et al., 2022).
 """
 
 import torch
@@ -19,12 +24,15 @@ from textcapsules.model.routing import has_triton
 __all__ = [
     "binary_cross_entropy",
     "cross_entropy",
+    "entropy_loss",
     "margin_loss",
     "network_loss",
     "output_loss",
     "spread_loss",
     "spread_margin",
 ]
+
+EDGE = 1e-6  # nearest to 0 or 1 that a length is read as a probability
 
 
 def margin_loss(
@@ -65,11 +73,31 @@ def cross_entropy(
 
 
 def binary_cross_entropy(
-    logits: Float[Tensor, "b e"], targets: Float[Tensor, "b e"]
+    logits: Float[Tensor, "b e"],
+    targets: Float[Tensor, "b e"],
+    *,
+    absent_weight: float = 1.0,
 ) -> Float[Tensor, ""]:
-    """Logistic loss of every class for itself."""
+    """Logistic loss of every class for itself; absent ones may weigh less."""
     each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    if absent_weight != 1:
+        each = each * (targets + absent_weight * (1 - targets))
     return each.sum(1).mean()
+
+
+def entropy_loss(
+    logits: Float[Tensor, "b e"], targets: Float[Tensor, "b n"], *, weight: float
+) -> Float[Tensor, ""]:
+    """Ask for the given classes, and hold the others at undecided: -log p, -alpha H(p).
+
+    Columns past the targets', the orphan's, are known to be absent: -log(1 - p).
+    """
+    n_classes = targets.shape[1]
+    yes, no = F.softplus(-logits), F.softplus(logits)  # -log p, -log(1 - p)
+    chance = logits.sigmoid()
+    entropy = (chance * yes + (1 - chance) * no)[:, :n_classes]
+    each = targets * yes[:, :n_classes] - weight * (1 - targets) * entropy
+    return (each.sum(1) + no[:, n_classes:].sum(1)).mean()
 
 
 def spread_margin(config: LossConfig, epoch: int) -> float:
@@ -89,6 +117,8 @@ def network_loss(
     epoch: int = 0,
 ) -> Float[Tensor, ""]:
     """Return the configured loss; columns past the targets' are the orphan's."""
+    if config.loss == "entropy":
+        return entropy_loss(lengths, targets, weight=config.entropy_weight)
     targets = F.pad(targets, (0, lengths.shape[1] - targets.shape[1]))
     if config.loss in ("auto", "margin"):  # auto: margin, where nothing settled it
         return margin_loss(
@@ -96,12 +126,14 @@ def network_loss(
             targets,
             m_plus=config.m_plus,
             m_minus=config.m_minus,
-            down_weight=config.down_weight,
+            down_weight=config.down_weight * config.absent_weight,
         )
     if config.loss == "spread":
         return spread_loss(lengths, targets, margin=spread_margin(config, epoch))
     if config.loss == "binary-cross-entropy":
-        return binary_cross_entropy(lengths, targets)
+        return binary_cross_entropy(
+            lengths, targets, absent_weight=config.absent_weight
+        )
     return cross_entropy(lengths, targets)
 
 
@@ -112,10 +144,14 @@ def output_loss(
     epoch: int = 0,
 ) -> Float[Tensor, ""]:
     """Return what training minimises: the configured loss and any penalty."""
+    takes_logits = config.loss.endswith("entropy")
     if isinstance(output, CapsuleOutput):
-        lengths = output.lengths(orphan=config.orphan_in_loss)
-        return network_loss(config, lengths, targets, epoch)
-    takes_logits = config.loss.endswith("cross-entropy")
+        asked = output.lengths(orphan=config.orphan_in_loss)
+        if takes_logits and output.logits is not None:
+            asked = output.logits
+        elif takes_logits and config.loss != "cross-entropy":
+            asked = torch.logit(asked, eps=EDGE)
+        return network_loss(config, asked, targets, epoch)
     asked = output.logits if takes_logits else output.scores
     loss = network_loss(config, asked, targets, epoch)
     return loss if output.penalty is None else loss + output.penalty

@@ -53,9 +53,41 @@ def test_resumed_run_ends_as_the_uninterrupted_one(source, tmp_path):
     assert sorted(p.name for p in (tmp_path / "cut").iterdir()) == sorted(MODEL_FILES)
 
 
+BY_STEP = {"schedule": "cosine", "warmup": 0.3, "average_weights": 0.9}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": "linear"},
+        {"schedule": "constant", "warmup": 0.6},
+        {"weight_decay": 0.1, "vector_rate": 0.5},
+        {"average_weights": 0.95, "select": "last"},
+        {**BY_STEP, "weight_decay": 0.1, "joined": 0.5, "select": "joined"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("after", [1, 3])
+def test_resumed_run_has_the_rates_decay_and_average_of_the_whole(
+    source, tmp_path, changes, after
+):
+    config = tiny_config(
+        source, text={"vectors": str(vectors_file(tmp_path))}, train=changes
+    )
+    train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "cut", after=after, end=Crash)
+    torch.manual_seed(7)
+    resume(tmp_path / "cut")
+    same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("options", [{}, BY_STEP], ids=["by epoch", "by step"])
 @pytest.mark.parametrize("moment", ["step", "epoch", "finish"])
-def test_ctrl_c_keeps_every_finished_epoch(source, tmp_path, monkeypatch, moment):
+def test_ctrl_c_keeps_every_finished_epoch(
+    source, tmp_path, monkeypatch, moment, options
+):
     changes = {"checkpoint_seconds": 1e9, "rate_decay": 0.8, "select": "joined"}
+    changes |= options
     config = tiny_config(source, model={"dropout": 0.2}, train=changes)
     whole = train(config, tmp_path / "whole")
 
@@ -258,6 +290,45 @@ def test_fewer_epochs_than_were_done_are_refused(source, tmp_path):
 def resumed(folder: Path) -> Path:
     resume(folder)
     return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"schedule": "cosine"}, {"schedule": "linear"}, {"warmup": 0.1}],
+    ids=str,
+)
+def test_begun_run_whose_rate_follows_its_length_takes_no_other_epochs(
+    source, tmp_path, changes
+):
+    config = tiny_config(source, train=changes)
+    interrupted(config, tmp_path / "cut")
+    message = r"epochs must be 4, .*; got 5\. Leave out --epochs, or train again with "
+    with pytest.raises(ConfigError, match=message):
+        resume(tmp_path / "cut", epochs=5)
+    resume(tmp_path / "cut", epochs=4)  # the same
+    train(config, tmp_path / "whole")
+    same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_run_that_has_made_no_step_takes_other_epochs(source, tmp_path):
+    config = tiny_config(source, train={"schedule": "linear"})
+    interrupted(
+        config.replace(train={"epochs": 2, "checkpoint_seconds": 1e9}),
+        tmp_path / "cut",
+        after=1,
+        end=Crash,
+    )
+    resume(tmp_path / "cut", epochs=4)
+    train(config, tmp_path / "whole")
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_averaged_run_is_given_more_epochs(source, tmp_path):
+    config = tiny_config(source, train={**LONG, "average_weights": 0.9})
+    train(config, tmp_path / "whole")
+    interrupted(config.replace(train={"epochs": 3}), tmp_path / "cut")
+    resume(tmp_path / "cut", epochs=5)
+    same_run(tmp_path / "cut", tmp_path / "whole")
 
 
 def test_system_fitted_in_one_pass_takes_no_epochs(source, tmp_path):

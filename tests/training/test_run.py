@@ -50,6 +50,27 @@ def test_loss_falls_and_topics_are_learnt(source, tmp_path):
     assert [prediction.labels for prediction in found] == [(name,) for name in TOPICS]
 
 
+@pytest.mark.parametrize(
+    ("architecture", "loss"),
+    [
+        ("capsule-a", {"loss": "binary-cross-entropy", "absent_weight": 0.5}),
+        ("cnn", {"loss": "entropy", "entropy_weight": 0.5}),
+    ],
+)
+def test_topics_are_learnt_where_other_labels_may_be_true(
+    source, tmp_path, architecture, loss
+):
+    config = tiny_config(
+        source,
+        model={"architecture": architecture},
+        loss=loss,
+        train={"epochs": 10, "learning_rate": 0.02 if architecture != "cnn" else 0.001},
+    )
+    classifier = train(config, tmp_path / "model")
+    found = classifier.predict([" ".join(words) for words in TOPICS.values()])
+    assert [int(prediction.scores.argmax()) for prediction in found] == [0, 1, 2]
+
+
 def test_records_hold_what_is_needed_to_tell_the_run(source, tmp_path):
     record = train(tiny_config(source), tmp_path / "model").record
     assert record["finished"] is True

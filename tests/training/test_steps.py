@@ -1,12 +1,14 @@
 """Training steps: captured ones follow plain ones, text for text."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from textcapsules.config import preset
 from textcapsules.model.builder import build_network
-from textcapsules.text.batch import epoch_batches
+from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.training.steps import (
     EagerSteps,
     GraphSteps,
@@ -30,9 +32,8 @@ def problem(n_texts: int = 37, seed: int = 0):
 def losses(kind, device: str, *, epochs: int = 6, n_texts: int = 37, **sections):
     """Return the loss of every batch of some epochs, and the final weights."""
     model = {**TINY_MODEL, **sections.pop("model", {})}
-    config = preset("paper").replace(
-        model=model, train={"batch_size": 8, "learning_rate": 0.01}, **sections
-    )
+    train = {"batch_size": 8, "learning_rate": 0.01, **sections.pop("train", {})}
+    config = preset("paper").replace(model=model, train=train, **sections)
     torch.manual_seed(0)
     network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
     steps = kind(config, network.to(device), torch.device(device))
@@ -81,6 +82,65 @@ def test_vectors_from_a_file_take_their_share_of_the_rate(share, file) -> None:
     words = moved.pop("embedding.weight")
     assert words == pytest.approx(0.01 * (share if file else 1), rel=1e-2)
     assert max(moved.values()) == pytest.approx(0.01, rel=1e-2)
+
+
+# What a matrix product weighs by: neither word vectors nor biases.
+PRODUCTS = {
+    "branches.0.ngrams.conv.weight",
+    "branches.0.primary.linear.weight",
+    "branches.0.conv.transform",
+    "branches.0.classes.transform",
+}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_weights_decay_as_in_a_loop_over_adamw(share) -> None:
+    decay, rate = 0.3, 0.01
+    config = preset("paper").replace(
+        model=TINY_MODEL,
+        text={"vectors": "vectors.npz"},
+        train={"vector_rate": share, "weight_decay": decay},
+    )
+    torch.manual_seed(0)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    other = copy.deepcopy(network)
+    documents, targets = problem(24)
+    batches = [np.arange(start, start + 8) for start in (0, 8, 16)] * 4
+    steps = EagerSteps(config, network, torch.device("cpu"))
+    steps.set_rate(rate)
+    list(steps.run(documents, targets, batches, 0))
+
+    groups = [
+        {
+            "params": [parameter],
+            "weight_decay": decay if name in PRODUCTS else 0.0,
+            "lr": rate * (share if name == "embedding.weight" else 1),
+        }
+        for name, parameter in other.named_parameters()
+    ]
+    adamw = torch.optim.AdamW(groups, foreach=False, fused=False)
+    for rows in batches:
+        batch = make_batch(documents, targets, rows)
+        lengths = other(batch.ids, batch.mask).scores
+        present = batch.targets * (0.9 - lengths).clamp(min=0) ** 2
+        absent = (1 - batch.targets) * (lengths - 0.1).clamp(min=0) ** 2
+        adamw.zero_grad()
+        (present + 0.5 * absent).sum(1).mean().backward()
+        adamw.step()
+    for (name, one), two in zip(
+        network.named_parameters(), other.parameters(), strict=True
+    ):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_no_decay_is_adam_in_as_few_groups_as_before() -> None:
+    config = preset("paper").replace(model=TINY_MODEL)
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)
+    steps = EagerSteps(config, network, torch.device("cpu"))
+    assert type(steps.optimiser.optimizer) is torch.optim.Adam
+    (group,) = steps.optimiser.param_groups
+    names = {id(p): name for name, p in network.named_parameters()}
+    assert [names[id(p)] for p in group["params"]] == list(names.values())
 
 
 def test_steps_are_captured_on_a_gpu_only() -> None:
@@ -140,6 +200,9 @@ def test_texts_are_copied_once_and_graphs_forgotten_when_they_must() -> None:
         {"loss": {"loss": "spread"}},
         {"loss": {"orphan_in_loss": True}},
         {"model": {"edges": True}},
+        {"loss": {"loss": "entropy"}},
+        {"loss": {"loss": "binary-cross-entropy", "absent_weight": 0.5}},
+        {"train": {"weight_decay": 0.1}},
     ],
     ids=str,
 )

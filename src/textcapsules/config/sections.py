@@ -269,16 +269,29 @@ class LossConfig(Checked):
     """What training minimises."""
 
     loss: Literal[
-        "auto", "margin", "spread", "cross-entropy", "binary-cross-entropy"
+        "auto", "margin", "spread", "cross-entropy", "binary-cross-entropy", "entropy"
     ] = option(
         "auto",
         "Kind of loss; auto: margin for capsules, cross-entropy for the others, binary "
-        "where a text may have several labels",
+        "where a text may have several labels; entropy: labels not given are unknown, "
+        "not absent",
     )
     m_plus: float = option(0.9, "Margin loss: length asked of a true class", low=0.0)
     m_minus: float = option(0.1, "Margin loss: length allowed to others", low=0.0)
     down_weight: float = option(
         0.5, "Margin loss: lambda, weight of the others", low=0.0
+    )
+    absent_weight: float = option(
+        1.0,
+        "Margin loss and binary cross-entropy: weight of labels that a text is not "
+        "given, on top of lambda (below 1 where some of them may be true)",
+        low=0.0,
+    )
+    entropy_weight: float = option(
+        0.1,
+        "Entropy loss: alpha, how strongly labels not given are held at undecided "
+        "(raise it where every label comes out as true)",
+        low=0.0,
     )
     spread_start: float = option(0.2, "Spread loss: margin in the first epoch", low=0.0)
     spread_end: float = option(0.9, "Spread loss: margin in the end", low=0.0)
@@ -312,6 +325,32 @@ class TrainConfig(Checked):
         low=0.0,
     )
     rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)
+    schedule: Literal["constant", "linear", "cosine"] = option(
+        "constant",
+        "How the learning rate falls from step to step, to nearly zero at the end of "
+        "all epochs: not at all, along a line, or along half a cosine",
+    )
+    warmup: float = option(
+        0.0,
+        "Share of all steps over which the learning rate first rises from nearly zero "
+        "(0: none)",
+        low=0.0,
+        below=1.0,
+    )
+    weight_decay: float = option(
+        0.0,
+        "AdamW's decay: every step shrinks the weights by this times the learning "
+        "rate, but for word vectors, biases and gains (0: Adam, without decay)",
+        low=0.0,
+    )
+    average_weights: float = option(
+        0.0,
+        "Share of the past in a running average of the weights, per step; the average "
+        "is judged on dev and kept (0: the weights themselves; 0.999 averages over "
+        "about the last 1,000 steps)",
+        low=0.0,
+        below=1.0,
+    )
     clip_norm: float = option(0.0, "Longest gradient allowed (0: any)", low=0.0)
     patience: int = option(
         0,

@@ -58,8 +58,8 @@ def min_tokens(config: ModelConfig) -> int:
 
 def gives_several(config: RunConfig) -> bool:
     """Tell whether a rival's classes are probable each for itself, or one among all."""
-    if config.loss.loss.endswith("cross-entropy"):
-        return config.loss.loss.startswith("binary")
+    if config.loss.loss.endswith("entropy"):
+        return config.loss.loss != "cross-entropy"
     return config.train.task == "multi-label" or bool(config.train.joined)
 
 

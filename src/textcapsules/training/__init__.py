@@ -1,5 +1,6 @@
 """Training, in order.
 
-`resolve`, `data_warnings`, `memory`, `prepare`, `selection`, `checkpoint`,
-`last_epoch`, `start`, `steps`, `loop`, `fit`, `lock`, `folder`, `wake`, `run`.
+`resolve`, `data_warnings`, `memory`, `prepare`, `selection`, `average`, `checkpoint`,
+`last_epoch`, `start`, `schedule`, `steps`, `loop`, `fit`, `lock`, `folder`, `wake`,
+`run`.
 """

@@ -1,8 +1,9 @@
 """Everything needed to go on with a run, in one file that is replaced atomically.
 
 Order, dropout and joined texts of an epoch follow from (seed, epoch) alone, so weights,
-Adam's moments and the records so far are the whole state: a run killed at any moment
-and resumed ends with the weights of the run that was not.
+their running average if there is one, Adam's moments and the records so far are the
+whole state: a run killed at any moment and resumed ends with the weights of the run
+that was not.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from textcapsules.errors import ModelFolderError
 from textcapsules.files import write_tensors
 from textcapsules.reading import check_regular
+from textcapsules.training.average import AveragedWeights
 
 __all__ = [
     "Best",
@@ -56,12 +58,16 @@ class Progress(NamedTuple):
 
 
 def tensors_of(
-    network: nn.Module, optimiser: torch.optim.Optimizer
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    average: AveragedWeights | None = None,
 ) -> dict[str, Tensor]:
-    """Return the weights and Adam's moments themselves, which training changes."""
+    """Return weights, average and Adam's moments themselves, which training changes."""
     tensors = {f"network.{name}": t for name, t in network.state_dict().items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in moments.items()}
+    if average is not None:
+        tensors |= {f"average.{name}": mean for name, mean in average.mean.items()}
     return tensors
 
 
@@ -89,8 +95,9 @@ def read_checkpoint(
     network: nn.Module,
     optimiser: torch.optim.Optimizer,
     run: str | None = None,
+    average: AveragedWeights | None = None,
 ) -> Progress:
-    """Restore network and optimiser in place, and return the progress."""
+    """Restore network, optimiser and average in place, and return the progress."""
     try:
         check_regular(path)
         with safe_open(path, framework="pt") as file:
@@ -104,6 +111,9 @@ def read_checkpoint(
             raise ValueError("one of another run")
         network.load_state_dict(_part(tensors, "network."))
         _restore_adam(optimiser, _part(tensors, "adam."))
+        if average is not None:
+            for name, mean in average.mean.items():
+                mean.copy_(tensors[f"average.{name}"])
         return _progress(state, _part(tensors, "best."))
     except KNOWN_FAULTS as error:
         raise _damaged(path, error) from error

@@ -7,10 +7,9 @@ longer those that the epoch before ended with; so a copy is kept in memory.
 from pathlib import Path
 from types import TracebackType
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from textcapsules.training.checkpoint import Progress, tensors_of, write_checkpoint
+from textcapsules.training.checkpoint import Progress, write_checkpoint
 
 __all__ = ["LastEpoch"]
 
@@ -24,11 +23,8 @@ class LastEpoch:
         self.path, self.run = path, run
         self.kept: tuple[dict[str, Tensor], Progress] | None = None
 
-    def keep(
-        self, network: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress
-    ) -> None:
+    def keep(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """Copy the state after an epoch, unless it is too large."""
-        tensors = tensors_of(network, optimiser)
         if sum(tensor.nbytes for tensor in tensors.values()) > LARGEST:
             return
         copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}

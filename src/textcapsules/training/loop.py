@@ -7,18 +7,21 @@ function of the weights and moments it starts from.
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from textcapsules.calibrate import join_documents, joined_pairs
-from textcapsules.config import RunConfig, TrainConfig
+from textcapsules.config import RunConfig
 from textcapsules.errors import TextCapsulesError
 from textcapsules.text.batch import epoch_batches
-from textcapsules.training.checkpoint import Best, Progress
+from textcapsules.training.average import AveragedWeights
+from textcapsules.training.checkpoint import Best, Progress, tensors_of
 from textcapsules.training.prepare import Encoded
+from textcapsules.training.schedule import changes_by_step, rate_at
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import make_steps
 
@@ -48,6 +51,8 @@ class Trainer:
         self.config, self.train, self.dev, self.device = config, train, dev, device
         self.steps = make_steps(config, network, device)
         self.network, self.optimiser = self.steps.network, self.steps.optimiser
+        decay = config.train.average_weights
+        self.average = AveragedWeights(self.network, decay) if decay else None
         self.progress = Progress([], None)
 
     def epochs(
@@ -76,30 +81,43 @@ class Trainer:
     def run_epoch(
         self, epoch: int, on_step: Callable[[Step], None] | None
     ) -> dict[str, Any]:
-        """Train for one epoch, judge it on dev, and keep the weights if best."""
+        """Train for one epoch, judge it on dev, and keep the weights if best.
+
+        The record's `learning_rate` is that of the epoch's last step.
+        """
         started = time.perf_counter()
-        train, seed = self.config.train, self.config.train.seed
+        seed = self.config.train.seed
         # One integer from two, so that no two (seed, epoch) share their draws.
         torch.manual_seed(
             int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
         )
-        rate = rate_of(train, epoch)
-        self.steps.set_rate(rate)
-        loss = self.train_once(epoch, on_step)
+        loss, rate = self.train_once(epoch, on_step)
         trained = time.perf_counter()
-        record = {
-            "epoch": epoch + 1,
-            "loss": loss,
-            **self.dev.judge(self.network),
-            "learning_rate": rate,
-            "train_seconds": round(trained - started, 3),
-            "dev_seconds": round(time.perf_counter() - trained, 3),
-        }
-        self.progress = Progress([*self.progress.records, record], self.best(record))
+        with self.averaged():
+            record = {
+                "epoch": epoch + 1,
+                "loss": loss,
+                **self.dev.judge(self.network),
+                "learning_rate": rate,
+                "train_seconds": round(trained - started, 3),
+                "dev_seconds": round(time.perf_counter() - trained, 3),
+            }
+            best = self.best(record)
+        self.progress = Progress([*self.progress.records, record], best)
         return record
 
-    def train_once(self, epoch: int, on_step: Callable[[Step], None] | None) -> float:
-        """Go over the training texts once and return the mean loss a text."""
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the network has the weights that are judged."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that a checkpoint needs, as it is and not copied."""
+        return tensors_of(self.network, self.optimiser, self.average)
+
+    def train_once(
+        self, epoch: int, on_step: Callable[[Step], None] | None
+    ) -> tuple[float, float]:
+        """Go over the training texts once: the mean loss per text and the last rate."""
         documents, targets = self.epoch_documents(epoch)
         # Where lengths are to be mixed, all count as the same.
         mixed = getattr(self.network, "mixed_lengths", False)
@@ -111,17 +129,24 @@ class Trainer:
         )
         total = torch.zeros((), device=self.device)
         losses = self.steps.run(documents, targets, batches, epoch)
-        for step, (loss, rows) in enumerate(zip(losses, batches, strict=True)):
+        train, n_steps, rate = self.config.train, len(batches), 0.0
+        for step, rows in enumerate(batches):
+            if step == 0 or changes_by_step(train):
+                rate = rate_at(train, epoch, step, n_steps)
+                self.steps.set_rate(rate)
+            loss = next(losses)  # the step is made here
+            if self.average is not None:
+                self.average.update(epoch * n_steps + step)
             total += loss
             if on_step is not None:
-                on_step(Step(epoch, step, len(batches), float(loss) / len(rows)))
+                on_step(Step(epoch, step, n_steps, float(loss) / len(rows)))
         mean = float(total) / len(documents)
         if not math.isfinite(mean):
             raise TextCapsulesError(
                 f"loss must stay finite; got {mean} in epoch {epoch + 1}. "
                 "Lower --learning-rate or set --clip-norm."
             )
-        return mean
+        return mean, rate
 
     def epoch_documents(self, epoch: int) -> Encoded:
         """Return the training texts, with fresh joined ones if asked for."""
@@ -145,20 +170,6 @@ class Trainer:
             if name not in frozen
         }
         return Best(record["epoch"] - 1, score, weights)
-
-
-def rate_of(train: TrainConfig, epoch: int) -> float:
-    """Return the learning rate of an epoch."""
-    try:
-        rate = train.learning_rate * train.rate_decay**epoch
-    except OverflowError:
-        rate = math.inf
-    if not math.isfinite(rate):
-        raise TextCapsulesError(
-            f"the learning rate must stay finite; got {rate} in epoch {epoch + 1}. "
-            "Lower --learning-rate or --rate-decay."
-        )
-    return rate
 
 
 def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:

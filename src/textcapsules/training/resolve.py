@@ -102,11 +102,6 @@ def resolve_loss(config: RunConfig, several: bool) -> str:
     """Return the loss: margin for capsules, cross-entropy of either kind for rivals."""
     loss = config.loss.loss
     if config.model.architecture in CAPSULES:
-        if loss == "binary-cross-entropy":
-            raise ConfigError(
-                "loss must be margin, spread or cross-entropy for a capsule network, "
-                f"whose lengths are no logits; got {loss!r}. Leave out --loss."
-            )
         return "margin" if loss == "auto" else loss
     if loss != "auto":
         return loss

@@ -31,7 +31,6 @@ from textcapsules.training.checkpoint import (
     Progress,
     epochs_done,
     read_checkpoint,
-    tensors_of,
     write_checkpoint,
 )
 from textcapsules.training.fit import fit_system
@@ -47,6 +46,7 @@ from textcapsules.training.lock import check_unlocked, locked
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.memory import enough_memory
 from textcapsules.training.prepare import Prepared, prepare
+from textcapsules.training.schedule import changes_by_step
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
 from textcapsules.training.wake import awake
@@ -124,7 +124,8 @@ def resume(
         folder: the run's.
         epochs: as many in all, in place of those the run was started with; it ends
             with the weights of an uninterrupted run of as many. A finished run needs
-            its checkpoint for it (`keep_checkpoint` of `train`).
+            its checkpoint for it (`keep_checkpoint` of `train`). A run whose learning
+            rate changes by step keeps those it was begun with.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
     """
@@ -176,6 +177,13 @@ def with_epochs(
     if epochs < (done := epochs_done(checkpoint)):
         raise ConfigError(
             f"epochs must be at least the {done} that the run has done; got {epochs}."
+        )
+    if done and epochs != config.train.epochs and changes_by_step(config.train):
+        raise ConfigError(
+            f"epochs must be {config.train.epochs}, as the run was begun: the learning "
+            "rate of its steps (--schedule, --warmup) follows from it; got "
+            f"{epochs}. Leave out --epochs, or train again with --epochs {epochs} "
+            "--overwrite."
         )
     return config.replace(train={"epochs": epochs})
 
@@ -241,22 +249,22 @@ def run_epochs(
     trainer = Trainer(config, network, prepared.train, dev, device)
     if begun:
         trainer.progress = read_checkpoint(
-            last.path, network, trainer.optimiser, last.run
+            last.path, network, trainer.optimiser, last.run, trainer.average
         )
 
     def save() -> None:
-        tensors = tensors_of(network, trainer.optimiser)
-        write_checkpoint(last.path, tensors, trainer.progress, last.run)
+        write_checkpoint(last.path, trainer.tensors(), trainer.progress, last.run)
 
     saved = time.monotonic()
     with deterministic():
         for record in trainer.epochs(on_step):
             # First, so that what is kept is never older than the checkpoint.
-            last.keep(network, trainer.optimiser, trainer.progress)
+            last.keep(trainer.tensors(), trainer.progress)
             if time.monotonic() - saved >= config.train.checkpoint_seconds:
                 save()
                 saved = time.monotonic()
-            watch(record)
+            with trainer.averaged():
+                watch(record)
     if start.get("keep_checkpoint"):
         save()
     return trainer.progress

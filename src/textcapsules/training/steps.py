@@ -50,9 +50,10 @@ class EagerSteps:
         self.network: nn.Module = self.accelerator.prepare_model(
             network, device_placement=False
         )
-        adam = torch.optim.Adam(
+        kind = torch.optim.AdamW if config.train.weight_decay else torch.optim.Adam
+        adam = kind(
             [
-                # A tensor, so that a captured step reads the rate of its epoch.
+                # A tensor, so that a captured step reads the rate set last.
                 {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
                 for group in parameter_groups(network, config)
             ],
@@ -226,21 +227,30 @@ class GraphSteps(EagerSteps):
 
 
 def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
-    """Return what Adam learns, word vectors from a file apart: they are good already.
+    """Return what Adam learns, in groups that share their rate and their decay.
 
-    Words drawn at random have all to learn, and take the same rate as the rest.
+    Word vectors from a file are good already, and may have a rate of their own; words
+    drawn at random have all to learn, and take the same rate as the rest. Only the
+    weights of products decay: a bias or a gain is no sign of too close a fit, and the
+    vector of a rare word would fade between the texts that have it.
     """
-    trained = [p for p in network.parameters() if p.requires_grad]
-    share = config.train.vector_rate
-    if share == 1 or config.text.vectors is None:
-        return [{"params": trained, "share": 1.0}]
+    share = 1.0 if config.text.vectors is None else config.train.vector_rate
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Embedding)]
-    apart = {id(layer.weight) for layer in layers}
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in trained if id(p) not in apart], "share": 1.0},
-        {"params": [p for p in trained if id(p) in apart], "share": share},
+    words = {id(layer.weight) for layer in layers}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_word = id(parameter) in words
+        # A capsule's bias has as many dimensions as it has addresses.
+        spared = is_word or parameter.ndim < 2 or "bias" in name.rpartition(".")[2]
+        key = share if is_word else 1.0, 0.0 if spared else config.train.weight_decay
+        groups.setdefault(key, []).append(parameter)
+    # In an order that is the options' own: moments are stored by it.
+    return [
+        {"params": groups[key], "share": key[0], "weight_decay": key[1]}
+        for key in sorted(groups, key=lambda key: (key[0] != 1, -key[1]))
     ]
-    return [group for group in groups if group["params"]]
 
 
 def use_precision(network: nn.Module, precision: str, device: torch.device) -> None:

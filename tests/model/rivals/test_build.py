@@ -123,6 +123,7 @@ def test_options_of_the_classic_systems() -> None:
     [
         ("cross-entropy", "multi-label", 1.0, False),
         ("binary-cross-entropy", "single-label", 0.0, True),
+        ("entropy", "single-label", 0.0, True),
         ("margin", "single-label", 0.0, False),
         ("margin", "multi-label", 0.0, True),
         ("spread", "single-label", 0.5, True),
