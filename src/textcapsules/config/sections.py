@@ -272,7 +272,7 @@ class LossConfig(Checked):
         "auto", "margin", "spread", "cross-entropy", "binary-cross-entropy", "entropy"
     ] = option(
         "auto",
-        "Kind of loss; auto: margin for capsules, cross-entropy for the others, binary "
+        "Kind of loss; auto: margin for lengths, cross-entropy for logits, binary "
         "where a text may have several labels; entropy: labels not given are unknown, "
         "not absent",
     )

@@ -99,10 +99,11 @@ def resolve_embeddings(config: RunConfig) -> str:
 
 
 def resolve_loss(config: RunConfig, several: bool) -> str:
-    """Return the loss: margin for capsules, cross-entropy of either kind for rivals."""
+    """Return the loss: margin for lengths, cross-entropy of either kind for logits."""
     loss = config.loss.loss
-    if config.model.architecture in CAPSULES:
-        return "margin" if loss == "auto" else loss
     if loss != "auto":
         return loss
+    if config.model.architecture in CAPSULES:
+        attends = config.model.routing == "attention"
+        return "binary-cross-entropy" if attends else "margin"
     return "binary-cross-entropy" if several else "cross-entropy"
