@@ -22,7 +22,7 @@ from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import EagerSteps
-from toy import TOPICS, tiny_config, toy_rows, write_csv
+from toy import TOPICS, tiny_config, toy_file, toy_rows, write_csv
 
 
 def test_same_seed_gives_same_weights_and_records(source, tmp_path):
@@ -51,20 +51,25 @@ def test_loss_falls_and_topics_are_learnt(source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "loss"),
+    ("architecture", "loss", "rate"),
     [
-        ("capsule-a", {"loss": "binary-cross-entropy", "absent_weight": 0.5}),
-        ("cnn", {"loss": "entropy", "entropy_weight": 0.5}),
+        ("capsule-a", {"loss": "binary-cross-entropy", "absent_weight": 0.5}, 0.02),
+        ("cnn", {"loss": "entropy", "entropy_weight": 0.5}, 0.001),
     ],
 )
 def test_topics_are_learnt_where_other_labels_may_be_true(
-    source, tmp_path, architecture, loss
+    tmp_path, architecture, loss, rate
 ):
     config = tiny_config(
-        source,
-        model={"architecture": architecture},
+        toy_file(tmp_path, 150),
+        model={
+            "architecture": architecture,
+            "filters": 8,
+            "capsule_types": 4,
+            "conv_types": 4,
+        },
         loss=loss,
-        train={"epochs": 10, "learning_rate": 0.02 if architecture != "cnn" else 0.001},
+        train={"epochs": 8, "learning_rate": rate},
     )
     classifier = train(config, tmp_path / "model")
     found = classifier.predict([" ".join(words) for words in TOPICS.values()])
