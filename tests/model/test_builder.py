@@ -34,6 +34,12 @@ OTHER: dict[str, Any] = {
     "dropout": 0.5,
     "capsule_dropout": 0.5,
     "transform_gain": 2.0,
+    "routing_gain": 5.0,
+}
+# What else must be set for an option to matter.
+NEEDS: dict[str, dict[str, Any]] = {
+    "routing_gain": {"normalise": "total"},
+    "learn_gain": {"normalise": "total"},
 }
 IDS = torch.tensor(
     [
@@ -87,7 +93,14 @@ def behaviour(config: ModelConfig) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("name", "value"), FLIPS, ids=str)
 def test_every_option_reaches_the_network(name: str, value: Any) -> None:
-    assert behaviour(replace(SMALL, **{name: value})) != behaviour(SMALL)
+    base = replace(SMALL, **NEEDS.get(name, {}))
+    assert behaviour(replace(base, **{name: value})) != behaviour(base)
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_option_alone_changes_nothing_where_it_needs_another(name: str) -> None:
+    (value,) = other_values(name)
+    assert behaviour(replace(SMALL, **{name: value})) == behaviour(SMALL)
 
 
 def test_behaviour_of_one_configuration_repeats() -> None:

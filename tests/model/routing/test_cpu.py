@@ -29,9 +29,13 @@ pytest.importorskip("numba")
 from textcapsules.model.routing import cpu, cpu_launch
 
 PAPER = RoutingOptions()
+NORMAL = RoutingOptions(normalise="total")
+GAIN = 1.5  # of normalised weights
 FLOOR = 3e-6  # of the largest entry
 TINY = torch.finfo(torch.float32).tiny  # errors below it are none
-NAMES = ("poses", "lengths", "couplings", "capsules", "transform", "bias")
+NAMES = ("poses", "lengths", "couplings")
+LEAVES = ("capsules", "transform", "bias", "gain")
+NORMALISED = ("none", "total")
 SQUASHES = ("norm", "sabour", "released", "exp", "tanh", "none")
 
 
@@ -58,23 +62,30 @@ def found(
     given: Problem, options=PAPER, *, backend="cpu", couplings=True
 ) -> dict[str, Tensor]:
     """Route, and go back from a fixed weighting of all outputs; everything by name."""
-    u, W, beta = (None if t is None else t.detach().requires_grad_() for t in given[:3])
+    gain = given.capsules.new_tensor(GAIN) if options.normalise == "total" else None
+    leaves = [
+        None if t is None else t.detach().requires_grad_() for t in (*given[:3], gain)
+    ]
+    u, W, beta, gain = leaves
     assert u is not None and W is not None
     if backend == "cpu":
         routed = cpu.route_windows_cpu(
-            u, W, beta, given.mask, options, couplings=couplings
+            u, W, beta, given.mask, options, gain, couplings=couplings
         )
     else:
-        routed = route_windows(u, W, beta, given.mask, options, backend=backend)
+        routed = route_windows(
+            u, W, beta, given.mask, options, gain=gain, backend=backend
+        )
     outputs: list[Any] = [*routed] if couplings else [routed.poses, routed.lengths]
     weights = [
         torch.arange(1, o.numel() + 1, dtype=torch.float64).sin().view_as(o).to(o)
         for o in outputs
     ]
-    present = [leaf for leaf in (u, W, beta) if leaf is not None]
+    pairs = zip(LEAVES, leaves, strict=True)
+    present = {name: leaf for name, leaf in pairs if leaf is not None}
     total = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True))
-    gradients = torch.autograd.grad(total, present)  # type: ignore[arg-type]
-    names = [*NAMES[: len(outputs)], *NAMES[3 : 3 + len(present)]]
+    gradients = torch.autograd.grad(total, [*present.values()])  # type: ignore[arg-type]
+    names = [*NAMES[: len(outputs)], *present]
     return dict(zip(names, [*outputs, *gradients], strict=True))
 
 
@@ -83,6 +94,21 @@ def in_double(given: Problem) -> Problem:
     return Problem(
         u.double(), W.double(), None if beta is None else beta.double(), mask
     )
+
+
+def slope_of_gain(given: Problem, options: RoutingOptions, couplings: bool) -> Tensor:
+    """Return the norm of what all outputs change by where the gain does.
+
+    The gradient of the gain is one number, a sum of these with signs that may cancel:
+    so its error is measured against them.
+    """
+
+    step, routed = 1e-6, []
+    for value in (GAIN + step, GAIN - step):
+        gain = given.capsules.new_tensor(value)
+        outputs = route_windows(*given, options, gain=gain, backend="vote-free")
+        routed.append(torch.cat([o.flatten() for o in outputs[: 2 + couplings]]))
+    return (routed[0] - routed[1]).norm() / (2 * step)
 
 
 def check(*problems: Problem, options=PAPER, couplings=True, lottery=False) -> None:
@@ -100,7 +126,10 @@ def check(*problems: Problem, options=PAPER, couplings=True, lottery=False) -> N
         fused = found(given, **settings)
         for name, truth in exact.items():
             assert fused[name].shape == truth.shape, name
-            largest = truth.abs().max().clamp(min=TINY)
+            largest = truth.abs().max()
+            if name == "gain":
+                largest = slope_of_gain(in_double(given), options, couplings)
+            largest = largest.clamp(min=TINY)
             pair = [(o[name] - truth).abs().max() / largest for o in (fused, plain)]
             errors.setdefault(name, []).append([error.item() for error in pair])
     for name, pairs in errors.items():
@@ -112,11 +141,14 @@ def check(*problems: Problem, options=PAPER, couplings=True, lottery=False) -> N
             assert error <= allowed, f"{name}: off {error:.2e}, allowed {allowed:.2e}"
 
 
+@pytest.mark.parametrize("normalise", NORMALISED)
 @pytest.mark.parametrize("squash", SQUASHES)
 @pytest.mark.parametrize("iterations", [1, 2, 3, 8])
-def test_every_option_is_as_accurate_as_plain_code(iterations, squash) -> None:
+def test_every_option_is_as_accurate_as_plain_code(
+    iterations, squash, normalise
+) -> None:
     for leaky, amendment, bias in itertools.product((True, False), repeat=3):
-        options = RoutingOptions(iterations, leaky, amendment, squash)
+        options = RoutingOptions(iterations, leaky, amendment, squash, normalise)
         given = [problem(bias=bias) for _ in range(5)]
         check(*given, options=options, lottery=iterations > 3)
 
@@ -132,6 +164,7 @@ def test_every_option_is_as_accurate_as_plain_code(iterations, squash) -> None:
         (2, 5, 13, 17, 5, 17, 15),  # 65 children, one above
         (2, 54, 32, 16, 3, 16, 16),  # the paper's convolutional layer
         (3, 52, 16, 16, 52, 3, 16),  # and its class layer: children beside few parents
+        (2, 9, 5, 7, 1, 3, 6),  # windows of one position
         (1, 40, 9, 8, 2, 4, 8),  # one text, cut into segments that overlap
         (2, 6, 2, 8, 6, 300, 8),  # many parents: short chunks
         (1, 3, 1100, 4, 3, 2, 4),  # many chunks
@@ -139,67 +172,94 @@ def test_every_option_is_as_accurate_as_plain_code(iterations, squash) -> None:
     ids="B{0[0]}-P{0[1]}-C{0[2]}-D{0[3]}-K{0[4]}-J{0[5]}-H{0[6]}".format,
 )
 def test_awkward_shapes_are_as_accurate_as_plain_code(sizes) -> None:
-    check(problem(*sizes), problem(*sizes))
-    check(problem(*sizes), problem(*sizes), couplings=False)
+    for options, couplings in itertools.product((PAPER, NORMAL), (True, False)):
+        given = problem(*sizes), problem(*sizes)
+        check(*given, options=options, couplings=couplings)
 
 
+@pytest.mark.parametrize("normalise", NORMALISED)
 @pytest.mark.parametrize("squash", SQUASHES)
-def test_gradcheck(squash: str) -> None:
+def test_gradcheck(squash: str, normalise: str) -> None:
     given = problem(2, 4, 2, 3, 2, 3, 3, dtype=torch.float64)
-
-    def routed(*leaves: Tensor) -> Any:
-        options = RoutingOptions(3, True, True, squash)
-        return cpu.route_windows_cpu(*leaves, given.mask, options, couplings=True)  # type: ignore[misc]
-
+    options = RoutingOptions(3, True, True, squash, normalise)
     leaves = [t.requires_grad_() for t in given[:3]]  # type: ignore[union-attr]
+    if normalise == "total":
+        leaves.append(torch.tensor(GAIN, dtype=torch.float64, requires_grad=True))
+
+    def routed(u: Tensor, W: Tensor, beta: Tensor, gain: Tensor | None = None) -> Any:
+        inputs = (u, W, beta, given.mask, options, gain)
+        return cpu.route_windows_cpu(*inputs, couplings=True)
+
     assert torch.autograd.gradcheck(routed, leaves)
 
 
+@pytest.mark.parametrize("normalise", NORMALISED)
 @pytest.mark.parametrize("squash", SQUASHES)
-def test_double_is_as_exact_as_the_reference(squash: str) -> None:
+def test_double_is_as_exact_as_the_reference(squash: str, normalise: str) -> None:
     given = problem(2, 20, 4, 11, 3, 9, 10, dtype=torch.float64)
-    options = RoutingOptions(4, False, True, squash)
+    options = RoutingOptions(4, False, True, squash, normalise)
     exact, fused = found(given, options, backend="votes"), found(given, options)
     for name, truth in exact.items():
         error = (fused[name] - truth).abs().max() / truth.abs().max()
         assert error < 1e-13, name  # a few hundred roundings
 
 
-def test_masked_windows_are_zero_and_have_no_gradient() -> None:
+@pytest.mark.parametrize("options", [PAPER, NORMAL], ids=NORMALISED)
+def test_masked_windows_are_zero_and_have_no_gradient(options) -> None:
     given = problem(3, 8, 4, 5, 3, 4, 6)
     given.mask[1] = False
     given.mask[2, 2:] = False
-    check(given)
-    fused = found(given)
+    check(given, options=options)
+    fused = found(given, options)
     assert (fused["poses"][1] == 0).all()
     assert (fused["lengths"][2, 2:] == 0).all()
     assert (fused["couplings"][1] == 0).all()
     assert (fused["capsules"][1] == 0).all()
 
 
-def test_zero_capsules_have_finite_gradients() -> None:
+@pytest.mark.parametrize("normalise", NORMALISED)
+def test_zero_capsules_have_finite_gradients(normalise: str) -> None:
     for amendment, squash in itertools.product((True, False), SQUASHES):
         given = problem(bias=False)
         given.capsules[0] = 0
         given.capsules[1, 2] = 0
-        check(given, options=RoutingOptions(3, True, amendment, squash))
+        check(given, options=RoutingOptions(3, True, amendment, squash, normalise))
+
+
+@pytest.mark.parametrize("amendment", [True, False])
+@pytest.mark.parametrize("gain", [None, 20.0, -3.0, 0.0])
+def test_normalised_couplings_sum_to_the_gain(gain, amendment: bool) -> None:
+    options = RoutingOptions(3, False, amendment, normalise="total")  # nothing leaks
+    given = problem(3, 8, 4, 5, 3, 4, 6, dtype=torch.float64)
+    given.mask[0, 3] = False
+    factor = None if gain is None else torch.tensor([gain], requires_grad=True)
+    routed = cpu.route_windows_cpu(*given, options, factor, couplings=True)
+    total = routed.couplings.sum((2, 3))
+    expected = (1.0 if gain is None else gain) * given.mask.any(2)
+    torch.testing.assert_close(total, expected.double())
+    if factor is not None:  # of another type and shape than the kernels' number
+        (slope,) = torch.autograd.grad(routed.lengths.sum(), factor)
+        assert slope.dtype == factor.dtype and slope.shape == factor.shape
+        assert slope.isfinite().all()
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e-20, 1e-10, 1e3, 1e10, 1e18])
 @pytest.mark.parametrize("squash", ["norm", "sabour", "tanh"])
 def test_huge_and_tiny_capsules(scale: float, squash: str) -> None:
-    # Without the amendment: |u|·u of huge capsules is beyond float32 in any code.
+    # |u|·u of huge capsules is beyond float32 in any code, unless |u| is normalised.
     given = [problem(2, 6, 3, 8, 2, 4, 8, scale=scale) for _ in range(4)]
     lottery = scale < TINY
-    check(*given, options=RoutingOptions(3, True, False, squash), lottery=lottery)
-    if scale < 1e10:
-        check(*given, options=RoutingOptions(3, True, True, squash), lottery=lottery)
+    for amendment, normalise in itertools.product((True, False), NORMALISED):
+        options = RoutingOptions(3, True, amendment, squash, normalise)
+        if scale < 1e10 or not amendment or normalise == "total":
+            check(*given, options=options, lottery=lottery)
 
 
-def test_a_child_that_is_no_number_stays_in_its_windows() -> None:
+@pytest.mark.parametrize("options", [PAPER, NORMAL], ids=NORMALISED)
+def test_a_child_that_is_no_number_stays_in_its_windows(options) -> None:
     given = problem(1, 9, 5, 4, 2, 3, 4)
     given.capsules[0, 4, 2] = torch.inf
-    poses = cpu.route_windows_cpu(*given).poses
+    poses = cpu.route_windows_cpu(*given, options).poses
     finite = poses.isfinite().all(-1).all(-1)[0]
     touched = torch.tensor(
         [w in (3, 4) and bool(given.mask[0, w, 4 - w]) for w in range(8)]
@@ -232,10 +292,11 @@ def test_gradients_that_are_not_contiguous_or_absent() -> None:
         torch.testing.assert_close(results[0], results[1], msg=pick)
 
 
-def test_results_do_not_depend_on_what_memory_held(monkeypatch) -> None:
+@pytest.mark.parametrize("options", [PAPER, NORMAL], ids=NORMALISED)
+def test_results_do_not_depend_on_what_memory_held(options, monkeypatch) -> None:
     sizes = (3, 52, 7, 11, 3, 5, 9)
     given = problem(*sizes)
-    clean = found(given)
+    clean = found(given, options)
     empty, new_empty = torch.empty, Tensor.new_empty
     poisoned = []
 
@@ -247,22 +308,23 @@ def test_results_do_not_depend_on_what_memory_held(monkeypatch) -> None:
     monkeypatch.setattr(
         Tensor, "new_empty", lambda self, *a, **k: poison(new_empty(self, *a, **k))
     )
-    again = found(given)
+    again = found(given, options)
     monkeypatch.undo()
     assert sum(poisoned) > 10_000  # sums, gradients and the kernels' own memory
     for name, value in clean.items():
         assert torch.equal(value, again[name]), name
 
 
+@pytest.mark.parametrize("options", [PAPER, NORMAL], ids=NORMALISED)
 @pytest.mark.parametrize("batch", [1, 25])
-def test_bits_do_not_depend_on_the_threads(batch: int) -> None:
+def test_bits_do_not_depend_on_the_threads(batch: int, options) -> None:
     given = problem(batch, 60, 8, 16, 3, 8, 16)
     before = torch.get_num_threads()
-    first = found(given)
+    first = found(given, options)
     try:
         for threads in (1, 2, 3, 3):
             torch.set_num_threads(threads)
-            for name, value in found(given).items():
+            for name, value in found(given, options).items():
                 assert torch.equal(value, first[name]), f"{name}, {threads} threads"
     finally:
         torch.set_num_threads(before)
@@ -370,9 +432,10 @@ def test_a_broken_compiler_leaves_the_plain_code(monkeypatch) -> None:
         assert torch.equal(one, other)
 
 
-def test_a_training_run_follows_the_reference() -> None:
-    model = {"embedding_size": 12, "capsule_types": 4, "conv_types": 3, "filters": 8}
-    config = preset("paper").replace(model=model)
+@pytest.mark.parametrize("normalise", NORMALISED)
+def test_a_training_run_follows_the_reference(normalise: str) -> None:
+    sizes = {"embedding_size": 12, "capsule_types": 4, "conv_types": 3, "filters": 8}
+    config = preset("paper").replace(model={**sizes, "normalise": normalise})
     ids, lengths = torch.randint(2, 50, (10, 12)), torch.randint(4, 13, (10,))
     mask = torch.arange(12) < lengths.unsqueeze(1)
     targets = torch.eye(3)[torch.randint(0, 3, (10,))]
@@ -396,7 +459,7 @@ def test_a_training_run_follows_the_reference() -> None:
     assert losses["cpu"] == pytest.approx(losses["vote-free"], rel=1e-3)
 
 
-def test_no_sums_are_kept_where_no_gradient_is_wanted(monkeypatch) -> None:
+def test_sums_are_kept_only_where_a_gradient_is_wanted(monkeypatch) -> None:
     kept = []
     measure = cpu.measure
     monkeypatch.setattr(
@@ -408,7 +471,9 @@ def test_no_sums_are_kept_where_no_gradient_is_wanted(monkeypatch) -> None:
     with torch.no_grad():
         cpu.route_windows_cpu(*given)
     cpu.route_windows_cpu(leaf.detach(), *given[1:])
-    assert kept == [1, 0, 0]
+    gain = torch.tensor(GAIN, requires_grad=True)
+    cpu.route_windows_cpu(leaf.detach(), *given[1:], NORMAL, gain)
+    assert kept == [1, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -419,6 +484,7 @@ def test_no_sums_are_kept_where_no_gradient_is_wanted(monkeypatch) -> None:
         ({"capsules": torch.ones(2, 5, 3, 4).bfloat16()}, "the type is torch.bfloat16"),
         ({"bias": torch.ones(3, 5).double()}, "the types .* differ"),
         ({"options": RoutingOptions(squash="soft")}, "the squash 'soft' is unknown"),
+        ({"options": RoutingOptions(normalise="mean")}, "the normalisation 'mean' is"),
     ],
 )
 def test_what_cannot_be_routed_is_refused_with_the_reason(change, reason) -> None:

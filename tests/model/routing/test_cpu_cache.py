@@ -4,6 +4,7 @@ import ctypes
 import os
 import pickle
 import random
+import shutil
 import stat
 import subprocess
 import sys
@@ -115,6 +116,24 @@ def test_code_of_other_sources_is_not_taken(
     (new,) = set(folder.iterdir()) - {old}
     new.write_bytes(old.read_bytes())
     assert adder(2).cache_hits == 0
+
+
+@pytest.mark.parametrize("source", cpu_cache.SOURCES)
+def test_a_changed_source_is_compiled_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    copies = folder.parent / "sources"
+    shutil.copytree(Path(cpu_cache.__file__).parent, copies)
+    monkeypatch.setattr(cpu_cache, "__file__", str(copies / "cpu_cache.py"))
+    assert [adder(2).cache_hits, adder(2).cache_hits] == [0, 1]
+    with (copies / f"{source}.py").open("a") as file:
+        file.write("\n")
+    assert adder(2).cache_hits == 0
+
+
+def test_every_module_that_is_compiled_is_a_source() -> None:
+    modules = {path.stem for path in Path(cpu_cache.__file__).parent.glob("cpu_*.py")}
+    assert set(cpu_cache.SOURCES) == modules - {"cpu_launch"}
 
 
 def test_whole_file_that_cannot_be_loaded_is_made_anew(

@@ -118,6 +118,43 @@ def test_plain_code_is_called_by_name(kernels, monkeypatch, backend) -> None:
     assert not kernels["cpu"].calls
 
 
+@pytest.mark.parametrize(
+    ("normalise", "gain", "message"),
+    [
+        ("none", torch.tensor(2.0), "gain must be None where nothing is normalised"),
+        ("total", torch.ones(2), r"gain must be one number; got shape \(2,\)"),
+        ("mean", None, "normalise must be none or total; got 'mean'"),
+    ],
+)
+def test_what_cannot_be_normalised_is_refused(
+    kernels, normalise, gain, message
+) -> None:
+    mask = torch.ones(2, 3, 2, dtype=torch.bool)
+    options = RoutingOptions(normalise=normalise)
+    with pytest.raises(ValueError, match=message):
+        route_windows(*tensors(), None, mask, options, gain=gain)
+    assert not kernels["cpu"].calls
+
+
+@pytest.mark.parametrize("backend", [*routing.BACKENDS, "auto"])
+def test_every_backend_is_given_the_gain(kernels, monkeypatch, backend) -> None:
+    given = []
+
+    def spy(*inputs, **_):
+        given.append(inputs[5])
+        empty = torch.empty(2, 0)
+        return Routed(empty, empty, empty)
+
+    for name in ("route_with_votes", "route_without_votes", "route_in_chunks"):
+        monkeypatch.setattr(routing, name, spy)
+    for name, module in kernels.items():
+        monkeypatch.setattr(module, f"route_windows_{name}", spy)
+    gain, mask = torch.tensor(3.0), torch.ones(2, 1, 4, dtype=torch.bool)
+    options = RoutingOptions(normalise="total")
+    route_windows(*tensors(), None, mask, options, gain=gain, backend=backend)
+    assert given == [gain]
+
+
 def test_real_modules_are_behind_the_names() -> None:
     for name in ("cpu", "gpu"):
         module = routing._kernels(name)

@@ -17,9 +17,10 @@ FORMULAS = {
     "tanh": math.tanh,
     "none": lambda x: x,
 }
+GAIN = 2.5  # of normalised weights
 
 
-def scalar_routing(u, W, beta, mask, options):
+def scalar_routing(u, W, beta, mask, options, gain):
     """Algorithm 1 for one text, one number at a time, in float64."""
     I, D = u.shape  # noqa: E741
     J, H = W.shape[-3], W.shape[-1]
@@ -29,16 +30,20 @@ def scalar_routing(u, W, beta, mask, options):
         vote[i, j, h] = sum(matrix[d, h] * u[i, d] for d in range(D))
         if beta is not None:
             vote[i, j, h] += beta[i, j, h] if beta.ndim == 3 else beta[j, h]
+    weight = [0.0] * I
+    for i in range(I):
+        if mask[i]:
+            norm = math.sqrt(sum(x * x for x in u[i]))
+            weight[i] = norm if options.amendment else 1.0
+    if options.normalise == "total" and sum(weight) > 0:
+        weight = [gain * a / sum(weight) for a in weight]
     b, c, v = np.zeros((I, J)), np.zeros((I, J)), np.zeros((J, H))
     for _ in range(options.iterations):
         c = np.zeros((I, J))
         for i in range(I):
-            if not mask[i]:
-                continue
             total = sum(math.exp(x) for x in b[i]) + (1.0 if options.leaky else 0.0)
-            a = math.sqrt(sum(x * x for x in u[i])) if options.amendment else 1.0
             for j in range(J):
-                c[i, j] = a * math.exp(b[i, j]) / total
+                c[i, j] = weight[i] * math.exp(b[i, j]) / total
         v = np.zeros((J, H))
         for j in range(J):
             s = [sum(c[i, j] * vote[i, j, h] for i in range(I)) for h in range(H)]
@@ -62,22 +67,30 @@ def problem(B=2, I=5, J=3, D=4, H=4, *, shared=True, bias=True, mask=True):  # n
 
 
 ALL_OPTIONS = [
-    RoutingOptions(iterations, leaky, amendment, squash)
-    for iterations, leaky, amendment, squash in itertools.product(
-        (1, 2, 3, 5), (True, False), (True, False), FORMULAS
+    RoutingOptions(iterations, leaky, amendment, squash, normalise)
+    for iterations, leaky, amendment, squash, normalise in itertools.product(
+        (1, 2, 3, 5), (True, False), (True, False), FORMULAS, ("none", "total")
     )
 ]
+
+
+def some_gain(options: RoutingOptions) -> torch.Tensor | None:
+    """Return what normalised weights sum to, or None where nothing is normalised."""
+    if options.normalise == "none":
+        return None
+    return torch.tensor(GAIN, dtype=torch.float64, requires_grad=True)
 
 
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=str)
 def test_votes_agree_with_the_scalar_loop(options: RoutingOptions) -> None:
     for shared, bias, mask in itertools.product((True, False), repeat=3):
         inputs = problem(shared=shared, bias=bias, mask=mask)
-        routed = route(*inputs, options, backend="votes")
+        with torch.no_grad():
+            routed = route(*inputs, options, gain=some_gain(options), backend="votes")
         u, W, beta, m = (None if t is None else t.numpy() for t in inputs)
         for row in range(2):
             seen = np.ones(5, dtype=bool) if m is None else m[row]
-            expected = scalar_routing(u[row], W, beta, seen, options)  # type: ignore[index]
+            expected = scalar_routing(u[row], W, beta, seen, options, GAIN)  # type: ignore[index]
             for name, got, want in zip(routed._fields, routed, expected, strict=True):
                 np.testing.assert_allclose(
                     got[row].numpy(), want, rtol=1e-12, atol=1e-12, err_msg=name
@@ -94,28 +107,34 @@ def test_vote_free_agrees_with_votes_outputs_and_gradients(
     for backend in ("votes", "vote-free"):
         inputs = [t.clone().requires_grad_() for t in (children, transform, bias)]
         u, W, beta = inputs
-        routed = route(u, W, beta, mask, options, backend=backend)
+        gain = some_gain(options)
+        routed = route(u, W, beta, mask, options, gain=gain, backend=backend)
+        inputs += [] if gain is None else [gain]
         weighted = sum(
             (o * torch.arange(1, o.numel() + 1).view_as(o)).sum() for o in routed
         )
         gradients = torch.autograd.grad(weighted, inputs)  # type: ignore[arg-type]
         found[backend] = (*routed, *gradients)
-    names = ("poses", "lengths", "couplings", "children", "transform", "bias")
+    names = ["poses", "lengths", "couplings", "children", "transform", "bias"]
+    names += ["gain"] if options.normalise == "total" else []
     for name, one, other in zip(names, found["votes"], found["vote-free"], strict=True):
         # Relative to the largest entry: both sum the same terms in another order.
         error = (one - other).abs().max() / one.abs().max()
         assert error < 1e-12, name
 
 
+@pytest.mark.parametrize("normalise", ["none", "total"])
 @pytest.mark.parametrize("backend", ["votes", "vote-free"])
 @pytest.mark.parametrize("squash", FORMULAS)
-def test_gradcheck(backend: str, squash: str) -> None:
+def test_gradcheck(backend: str, squash: str, normalise: str) -> None:
     children, transform, bias, mask = problem(2, 3, 2, 3, 3)
     inputs = [t.requires_grad_() for t in (children, transform, bias)]  # type: ignore[union-attr]
-    options = RoutingOptions(3, True, True, squash)
+    options = RoutingOptions(3, True, True, squash, normalise)
+    gain = some_gain(options)
+    inputs += [] if gain is None else [gain]
 
-    def routed(u, W, beta):
-        return tuple(route(u, W, beta, mask, options, backend=backend))
+    def routed(u, W, beta, gain=None):
+        return tuple(route(u, W, beta, mask, options, gain=gain, backend=backend))
 
     assert torch.autograd.gradcheck(routed, inputs)
 
@@ -147,15 +166,33 @@ def test_masked_children_do_not_vote(backend: str) -> None:
     assert (masked.couplings[:, 4:] == 0).all()
 
 
+@pytest.mark.parametrize("normalise", ["none", "total"])
 @pytest.mark.parametrize("backend", ["votes", "vote-free"])
-def test_nobody_voting_gives_zero_and_finite_gradients(backend: str) -> None:
+def test_nobody_voting_gives_zero_and_finite_gradients(backend, normalise) -> None:
     children, transform, bias, _ = problem()
     children.requires_grad_()
     nobody = torch.zeros(2, 5, dtype=torch.bool)
-    routed = route(children, transform, bias, nobody, backend=backend)
+    options = RoutingOptions(normalise=normalise)
+    gain = some_gain(options)
+    routed = route(
+        children, transform, bias, nobody, options, gain=gain, backend=backend
+    )
     assert (routed.lengths == 0).all()
-    (gradient,) = torch.autograd.grad(routed.poses.sum(), children)
-    assert torch.isfinite(gradient).all()
+    inputs = [children, *([] if gain is None else [gain])]
+    for gradient in torch.autograd.grad(routed.poses.sum(), inputs):
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("amendment", [True, False])
+def test_repeating_a_text_changes_poses_unless_normalised(amendment: bool) -> None:
+    children, transform, bias, mask = problem()
+    assert mask is not None
+    thrice = (children.repeat(1, 3, 1), transform, bias, mask.repeat(1, 3))
+    for normalise, same in (("total", True), ("none", False)):
+        options = RoutingOptions(amendment=amendment, normalise=normalise)
+        one = route(children, transform, bias, mask, options).poses
+        many = route(*thrice, options).poses
+        assert torch.allclose(one, many, rtol=1e-12, atol=1e-12) == same
 
 
 def test_permuting_children_permutes_couplings() -> None:

@@ -25,6 +25,7 @@ from textcapsules.model.routing.reference import Routed, RoutingOptions
 
 __all__ = ["route_windows_cpu", "supports"]
 
+NORMALISE_CODES = {"none": 0, "total": 1}
 SQUASH_CODES = {"none": 0, "norm": 1, "sabour": 2, "released": 3, "exp": 4, "tanh": 5}
 # Shares of the work, whatever the number of threads: so that results do not depend on
 # it. More would balance better and cost one more dW each.
@@ -38,12 +39,11 @@ def supports(
     transform: Tensor,
     bias: Tensor | None = None,
     options: RoutingOptions = RoutingOptions(),
+    gain: Tensor | None = None,
 ) -> str | None:
     """Return why the kernels cannot route this, or None if they can."""
     if not has_numba():
         return "numba is not installed"
-    if options.normalise != "none":
-        return "normalised weights have no kernel"
     if transform.ndim != 3:
         return "the transform is not shared"
     tensors = [t for t in (capsules, transform, bias) if t is not None]
@@ -55,7 +55,9 @@ def supports(
         return "the types of capsules, transform and bias differ"
     if options.squash not in SQUASH_CODES:
         return f"the squash {options.squash!r} is unknown"
-    return problem(capsules.dtype, wants_gradient(capsules, transform, bias))
+    if options.normalise not in NORMALISE_CODES:
+        return f"the normalisation {options.normalise!r} is unknown"
+    return problem(capsules.dtype, wants_gradient(capsules, transform, bias, gain))
 
 
 def wants_gradient(*tensors: Tensor | None) -> bool:
@@ -81,25 +83,30 @@ def route_windows_cpu(
         transform: W, shared, (J, D, H).
         bias: β, (J, H), or None.
         mask: (B, W, K), False where a window's position must not vote.
-        options: iterations, leaky softmax, amendment, squash.
+        options: iterations, leaky softmax, amendment, squash, normalisation.
+        gain: what normalised weights sum to, a number; None: 1.
         couplings: whether to return them; they take memory K·C·J a window.
 
     Returns:
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
     """
-    reason = supports(capsules, transform, bias, options)
+    reason = supports(capsules, transform, bias, options, gain)
     if reason:
         raise ValueError(f"the CPU kernels cannot route this: {reason}.")
-    keep = wants_gradient(capsules, transform, bias)
-    routed = Route.apply(capsules, transform, bias, mask, options, couplings, keep)
-    return Routed(*routed)  # type: ignore[misc]
+    keep = wants_gradient(capsules, transform, bias, gain)
+    if options.normalise == "total":
+        gain = capsules.new_ones(1) if gain is None else gain.to(capsules)
+    inputs = (capsules, transform, bias, gain)
+    return Routed(*Route.apply(*inputs, mask, options, couplings, keep))  # type: ignore[misc]
 
 
 class Route(torch.autograd.Function):
     """Routing in windows, with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, capsules, transform, bias, mask, options, couplings, keep):
+    def forward(
+        ctx: Any, capsules, transform, bias, gain, mask, options, couplings, keep
+    ):
         ctx.set_materialize_grads(False)
         capsules = capsules.detach().contiguous()
         mask = mask.bool().contiguous()
@@ -115,10 +122,11 @@ class Route(torch.autograd.Function):
         sums = capsules.new_empty(windows, slots, sizes.slot, sizes.child_pad)
         totals = capsules.new_empty(windows, slots, sizes.slot)
         matrices = both_ways(transform.detach(), bias, sizes)
-        tensors = (capsules, *matrices, poses, lengths, coupled, sums, totals)
+        gain = capsules.new_empty(0) if gain is None else gain.detach()
+        tensors = (capsules, *matrices, poses, lengths, coupled, sums, totals, gain)
         arrays = layout().Arrays(*(t.data_ptr() for t in tensors))
         run(forward_kernel(capsules.dtype), capsules, mask, sizes, arrays)
-        ctx.save_for_backward(capsules, mask, *matrices, sums, totals)
+        ctx.save_for_backward(capsules, mask, *matrices, sums, totals, gain)
         ctx.options, ctx.couplings = options, couplings
         ctx.transform, ctx.has_bias = transform.shape, bias is not None
         return poses, lengths, coupled if couplings else None
@@ -127,7 +135,7 @@ class Route(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor | None):  # type: ignore[override]
         d_poses, d_lengths, d_couplings = slopes
-        capsules, mask, push, pull, sums, totals = ctx.saved_tensors
+        capsules, mask, push, pull, sums, totals, gain = ctx.saved_tensors
         J, D, H = ctx.transform
         B, P, C, _ = capsules.shape
         _, W, K = mask.shape
@@ -136,6 +144,7 @@ class Route(torch.autograd.Function):
         span = sizes.per_segment + K - 1
         d_capsules = capsules.new_empty(B, sizes.per_text, span, C, D)
         d_push = capsules.new_zeros(sizes.groups, *push.shape)
+        d_gain = capsules.new_zeros(B, W) if sizes.normalise else None
         empty = capsules.new_empty(0)
         given = (
             capsules.new_zeros(B, W, J, H) if d_poses is None else d_poses.contiguous(),
@@ -144,16 +153,18 @@ class Route(torch.autograd.Function):
             else d_lengths.contiguous(),
             empty if d_couplings is None else d_couplings.contiguous(),
         )
-        tensors = (capsules, push, pull, empty, empty, empty, sums, totals)
+        tensors = (capsules, push, pull, empty, empty, empty, sums, totals, gain)
         arrays = layout().Arrays(*(t.data_ptr() for t in tensors))
-        tensors = (*given, d_capsules, d_push)
+        tensors = (*given, d_capsules, d_push, empty if d_gain is None else d_gain)
         gradients = layout().Gradients(*(t.data_ptr() for t in tensors))
         run(backward_kernel(capsules.dtype), capsules, mask, sizes, arrays, gradients)
         d_push = d_push.sum(0)[:J, :, :H]
         d_bias = d_push[:, D] if ctx.has_bias else None
         d_transform = d_push[:, :D]
-        nothing = (None, None, None, None)  # for mask and options
-        return fold(d_capsules, sizes, P), d_transform, d_bias, *nothing
+        if d_gain is not None:
+            d_gain = d_gain.sum().view_as(gain)
+        d_inputs = (fold(d_capsules, sizes, P), d_transform, d_bias, d_gain)
+        return *d_inputs, None, None, None, None  # for mask and options
 
 
 def fold(parts: Tensor, sizes: Any, positions: int) -> Tensor:
@@ -217,6 +228,7 @@ def measure(
         iterations=options.iterations,
         leaky=int(options.leaky),
         amendment=int(options.amendment),
+        normalise=NORMALISE_CODES[options.normalise],
         squash=SQUASH_CODES[options.squash],
         per_segment=per_segment,
         per_text=per_text,

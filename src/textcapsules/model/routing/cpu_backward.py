@@ -4,10 +4,15 @@ The sums of every pass are kept from the forward pass. Poses, A and k follow fro
 by J products of (D, H), which is cheap; the couplings follow from A and k and are
 formed again chunk by chunk, as in the forward pass, so nothing grows with I·J.
 
-With p the softmax, w = â the weights and dc_ij = u_i·ds_j + dσ_j:
+With p the softmax, w the weights and dc_ij = u_i·ds_j + dσ_j:
 
-    du_i += Σ_j c_ij ds_j + dl_ij A_j      dâ_i += q_i = Σ_j p_ij dc_ij
+    du_i += Σ_j c_ij ds_j + dl_ij A_j      dw_i += q_i = Σ_j p_ij dc_ij
     dl_ij = w_i p_ij (dc_ij - q_i)         dA_j += Σ_i dl_ij u_i,  dk_j += Σ_i dl_ij
+
+The weights are w = â or, normalised, w = g â / S with g the gain and S = Σ_i â_i over a
+window. All passes of the window add to dw before the rest can follow:
+
+    dâ_i += (g dw_i - Σ_k w_k dw_k) / S    dg += Σ_k w_k dw_k / g
 """
 
 from typing import Any
@@ -49,6 +54,7 @@ from textcapsules.model.routing.cpu_parts import (
     logits_row,
     merged,
     round_up,
+    smallest,
     squash_rows_back,
     sum_rows,
 )
@@ -275,6 +281,36 @@ def window_back(sizes, arrays, gradients, children, parents, work, spot):
 
 
 @compiled
+def begin_weights_back(children, first, n):
+    """Make room for the gradient of a window's weights where that of norms is."""
+    d_norms, before = children.d_norms, children.d_norms_before
+    for i in range(0, n, lanes(d_norms)):
+        store(before, i, load(d_norms, first + i))
+        store(d_norms, first + i, splat(d_norms, 0.0))
+
+
+@compiled
+def end_weights_back(children, first, n, gain, total):
+    """Turn the gradient of weights, normalised by `total`, into that of norms.
+
+    Returns that of the gain; where the gain is 0 nobody votes, and all terms are 0.
+    """
+    weights, d_norms, step = children.weights, children.d_norms, lanes(gain)
+    along = splat(gain, 0.0)
+    for i in range(0, n, step):
+        along = fma(load(weights, i), load(d_norms, first + i), along)
+    whole = lane_sum(along)
+    # The smallest normal number stood for a sum below it, which then had no effect.
+    common = splat(gain, whole if total > smallest(gain) else 0.0)
+    for i in range(0, n, step):
+        weight, slope = load(weights, i), load(d_norms, first + i)
+        slope = subtract(multiply(splat_at(gain, 0), slope), common)
+        slope = unless_zero(weight, divide(slope, splat(gain, total)))
+        store(d_norms, first + i, add(load(children.d_norms_before, i), slope))
+    return whole / gain[0] if gain[0] != 0 else whole
+
+
+@compiled
 def write_children(sizes, children, n, out, at):
     """Write out the gradient of n children, that of their norms included."""
     size, pad, stride = sizes.child_size, sizes.child_pad, sizes.stride
@@ -317,17 +353,24 @@ def groups_back(sizes, mask, arrays, gradients, children, parents, work, counter
             for w in range(end - start):
                 window = text * sizes.windows + start + w
                 at = (window * sizes.window, w)
-                low, high = weigh(sizes, mask, at, children)
+                low, high, total = weigh(sizes, mask, at, children, arrays.gain)
                 if low < high:
+                    first, n_window = (w + low) * types, (high - low) * types
                     at = (window * sizes.window + low) * types * sizes.parents
                     spot = (
                         window,
-                        (w + low) * types,
-                        (high - low) * types,
+                        first,
+                        n_window,
                         (gradients.couplings, at),
                         (gradients.push, group * share),
                     )
+                    if sizes.normalise:
+                        begin_weights_back(children, first, n_window)
                     window_back(sizes, arrays, gradients, children, parents, work, spot)
+                    if sizes.normalise:
+                        gradients.gain[window] = end_weights_back(
+                            children, first, n_window, arrays.gain, total
+                        )
             write_children(sizes, children, n, gradients.capsules, segment * span)
 
 

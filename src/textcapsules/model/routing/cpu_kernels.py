@@ -210,9 +210,9 @@ def route_groups(sizes, mask, arrays, children, parents, work, counter):
             for w in range(end - start):
                 window = text * sizes.windows + start + w
                 at = (window * sizes.window, w)
-                reach = weigh(sizes, mask, at, children)
-                if reach[0] < reach[1]:
-                    first = (w + reach[0]) * types
+                low, high, _ = weigh(sizes, mask, at, children, arrays.gain)
+                if low < high:
+                    first, reach = (w + low) * types, (low, high)
                     route_window(
                         sizes, arrays, children, parents, work, window, first, reach
                     )

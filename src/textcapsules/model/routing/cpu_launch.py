@@ -43,7 +43,7 @@ def workspace(sizes: Any, like: Tensor, back: bool) -> list[int]:
     one, wide = sizes.slot, int(back)
     logits = 2 * sizes.parents_pad * (CHUNK_VECTORS + 1) * lanes
     children = (columns, columns, sizes.stride, sizes.stride)
-    children += (wide * columns, wide * sizes.stride)
+    children += (wide * columns, wide * sizes.stride, wide * sizes.stride)
     parents = (below, one, above, one, one, above, below, one)
     work = (logits, below, sizes.parents_pad * lanes, below, one, above, 2 * below, one)
     return [*children, *(slots * n for n in parents), *work]

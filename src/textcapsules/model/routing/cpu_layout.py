@@ -48,6 +48,7 @@ class Sizes(NamedTuple):
     iterations: int
     leaky: int
     amendment: int
+    normalise: int
     squash: int
     per_segment: int  # windows
     per_text: int  # segments
@@ -71,6 +72,7 @@ class Arrays(NamedTuple):
     couplings: int  # (B, W, K·C, J) or empty
     sums: int  # Σ_i c_ij u_i of every pass, (B, W, R, slot, D_pad), or empty
     totals: int  # Σ_i c_ij, (B, W, R, slot), or empty
+    gain: int  # what normalised weights sum to, one number, or empty
 
 
 class Gradients(NamedTuple):
@@ -81,6 +83,7 @@ class Gradients(NamedTuple):
     couplings: int  # or empty
     capsules: int  # (segments, positions of a segment, C, D)
     push: int  # (groups, J_pad, D + 1, H_pad)
+    gain: int  # (B, W) or empty
 
 
 class Children(NamedTuple):
@@ -89,9 +92,10 @@ class Children(NamedTuple):
     rows: int  # (I, D_pad)
     columns: int  # (D_pad, stride)
     norms: int  # |u|
-    weights: int  # â, 0 where masked and in the lanes past the window
+    weights: int  # w, 0 where masked and in the lanes past the window
     d_columns: int
-    d_norms: int
+    d_norms: int  # of a window that is normalised, dw until its last pass
+    d_norms_before: int  # of the windows before it
 
 
 class Parents(NamedTuple):

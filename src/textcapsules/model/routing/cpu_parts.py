@@ -42,6 +42,7 @@ __all__ = [
     "round_up",
     "safe_norm",
     "set_product",
+    "smallest",
     "squash_lengths",
     "squash_rows",
     "squash_rows_back",

@@ -14,6 +14,7 @@ from textcapsules.model.routing.cpu_parts import (
     norm_rows,
     round_up,
     set_product,
+    smallest,
     sum_rows,
 )
 from textcapsules.model.routing.cpu_rows import transpose
@@ -69,10 +70,28 @@ def read_children(sizes, capsules, first, n, children):
 
 
 @compiled
-def weigh(sizes, mask, first, children):
+def normalise(weights, n, gain):
+    """Scale n weights to a sum of gain[0]; return the sum that they were divided by.
+
+    That is theirs, or the smallest normal number where theirs is less: 0 / tiny = 0.
+    """
+    total = splat(weights, 0.0)
+    for i in range(0, n, lanes(weights)):
+        total = add(total, load(weights, i))
+    whole, least = lane_sum(total), smallest(weights)
+    whole = least if whole < least else whole
+    for i in range(0, n, lanes(weights)):
+        weight = divide(load(weights, i), splat(weights, whole))
+        store(weights, i, multiply(splat_at(gain, 0), weight))
+    return whole
+
+
+@compiled
+def weigh(sizes, mask, first, children, gain):
     """Set the weights of a window; return where its unmasked positions start and end.
 
-    `first` is where the window's mask and its position begin.
+    `first` is where the window's mask and its position begin. The third number returned
+    is what the weights were divided by.
     """
     at, position = first
     start, end = 0, sizes.window
@@ -90,7 +109,7 @@ def weigh(sizes, mask, first, children):
                 weights[(k - start) * types + c] = (
                     children.norms[child] if sizes.amendment else 1.0
                 )
-    return start, end
+    return start, end, normalise(weights, n, gain) if sizes.normalise else 1.0
 
 
 @compiled
