@@ -148,13 +148,20 @@ def test_masked_children_do_not_vote(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["votes", "vote-free"])
-def test_nobody_voting_gives_zero_and_finite_gradients(backend: str) -> None:
+@pytest.mark.parametrize("squash", ["norm", "none"])
+@pytest.mark.parametrize("gain", [None, torch.tensor(20.0)])
+def test_nobody_voting_gives_zero_and_finite_gradients(
+    gain: torch.Tensor | None, squash: str, backend: str
+) -> None:
     children, transform, bias, _ = problem()
     children.requires_grad_()
     nobody = torch.zeros(2, 5, dtype=torch.bool)
-    routed = route(children, transform, bias, nobody, backend=backend)
+    options = RoutingOptions(squash=squash, normalise="total" if gain else "none")
+    how = {"gain": gain, "backend": backend}
+    routed = route(children, transform, bias, nobody, options, **how)
     assert (routed.lengths == 0).all()
-    (gradient,) = torch.autograd.grad(routed.poses.sum(), children)
+    loss = routed.poses.sum() + routed.couplings.sum()
+    (gradient,) = torch.autograd.grad(loss, children)
     assert torch.isfinite(gradient).all()
 
 

@@ -121,7 +121,7 @@ def route_windows_gpu(
     poses, lengths, found, totals = _Route.apply(*call, couplings)
     if found is not None and gain is not None:
         factor = gain / torch.where(totals > 0, totals, 1.0)  # (B·W,)
-        found = (found * factor[:, None, None]).to(found.dtype)
+        found = (found * factor[:, None, None]).to(poses.dtype)
     lead = mask.shape[:2]
     return Routed(
         poses.unflatten(0, lead),
@@ -179,6 +179,6 @@ class _Route(torch.autograd.Function):
             found[0] = gpu_call.fold(call, du)
         if wants[1] or wants[2]:
             found[1:3] = gpu_call.reduce_transform(call, saved[1], right)
-        if wants[4]:
+        if call.gain is not None and wants[4]:
             found[4] = slopes.sum().to(call.gain.dtype).view_as(call.gain)
         return tuple(g if want else None for g, want in zip(found, wants, strict=True))

@@ -106,19 +106,23 @@ def new_floats(call: Call, *shape: int) -> Tensor:
 
 
 def new_outputs(call: Call, couplings: bool, save: bool):
-    """Return memory for poses, lengths, couplings, totals and saved states, or None."""
+    """Return memory for poses, lengths, couplings, totals and saved states, or None.
+
+    Couplings that are yet to be normalised are float32: they are rounded after that.
+    """
     N, R = call.windows, call.options.iterations
     J, D, H = call.transform.shape
     like = {"dtype": call.capsules.dtype, "device": call.capsules.device}
     poses = torch.empty(N, J, H, **like)
     lengths = torch.empty(N, J, **like)
-    found = torch.empty(N, call.children, J, **like) if couplings else None
-    like["dtype"] = torch.float32
-    totals = None if call.gain is None else torch.empty(N, **like)
+    kept = {**like, "dtype": torch.float32}
+    totals = None if call.gain is None else torch.empty(N, **kept)
+    some = like if totals is None else kept
+    found = torch.empty(N, call.children, J, **some) if couplings else None
     if not save:
         return poses, lengths, found, totals, None, None
-    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **like)
-    pulls = torch.empty(N, R - 1, J * (D + 1), **like)
+    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **kept)
+    pulls = torch.empty(N, R - 1, J * (D + 1), **kept)
     return poses, lengths, found, totals, sums, pulls
 
 

@@ -139,11 +139,9 @@ def unstep_parents(
             tl.store(slope_ptr, slope)
     if keep:
         store_poses(right_ptr + r * J * H, dt, j, h, J, H)
-    ds, dsigma = tl.sum(w * dt[:, None, :], 2), tl.sum(bias * dt, 1)
-    if NORMALISE:
-        inverse = inverse_total(tl.load(total_ptr))
-        ds, dsigma = inverse * ds, inverse * dsigma
-    return ds, dsigma, slope
+    if NORMALISE:  # s and σ were divided by T
+        dt *= inverse_total(tl.load(total_ptr))
+    return tl.sum(w * dt[:, None, :], 2), tl.sum(bias * dt, 1), slope
 
 
 @jit
@@ -352,18 +350,14 @@ def scatter_uniform(
     ds_all, dsigma_all = tl.sum(ds, 0), tl.sum(dsigma, 0)
     dtotal = 0.0
     if NORMALISE:
-        # Where fused, the slot of this iteration may not have been written yet.
-        first = 1 if FUSED else 0
         slopes = tl.zeros((BJ,), tl.float32)
-        for start in range(first, SLOPES, BJ):
-            place = slope_ptr + n * SLOPES + start + j
-            slopes += tl.load(place, mask=start + j < SLOPES, other=0.0)
-        dtotal = tl.sum(slopes, 0)
-        if FUSED:
-            dtotal += slope
-        dtotal = total_gradient(
-            dtotal, tl.load(total_ptr + n), gain_ptr, dtotal_ptr + n, DTOTAL
-        )
+        # Where fused, another program writes the slot of this iteration: not read.
+        for first in range(1 if FUSED else 0, SLOPES, BJ):
+            place = slope_ptr + n * SLOPES + first + j
+            slopes += tl.load(place, mask=first + j < SLOPES, other=0.0)
+        slope = tl.sum(slopes, 0) + (slope if FUSED else 0.0)
+        total = tl.load(total_ptr + n)
+        dtotal = total_gradient(slope, total, gain_ptr, dtotal_ptr + n, DTOTAL)
     share = 1.0 / (J + 1 if LEAKY else J)
     for start in range(part * each, tl.minimum(I, (part + 1) * each), BI):
         i = start + tl.arange(0, BI)

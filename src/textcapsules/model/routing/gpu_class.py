@@ -44,6 +44,9 @@ _STEP_TRANSFORM = 4096
 # Children, and where parents are tiled also those, in a tile.
 _TILE, _PARENTS = 64, 64
 _WARPS, _TILED_WARPS = 4, 8
+# Of a thread of a normalised backward pass, where W is small: the compiler would take
+# 217, and two programs would fit on a multiprocessor where three did.
+_REGISTERS = 168
 # About three programs for each of an H200's 132 multiprocessors.
 _PROGRAMS = 400
 
@@ -70,10 +73,12 @@ class _Chunks:
         }  # fmt: skip
         step = max(1, _STEP_TRANSFORM // (tiles["BD"] * tiles["BH"]))
         self.step_tile = min(step, power_of_two(call.transform.shape[0]))
-        # The tiles in which the backward step goes through the parents.
         self.step_tiles = -(-call.transform.shape[0] // self.step_tile)
-        # Numbers per window that its Q is the sum of: one per step and tile of parents.
+        # Numbers that a window's Q is the sum of: one per iteration and step's tile.
         self.slopes = call.options.iterations * (1 if self.fused else self.step_tiles)
+        small = tiles["BJ"] * tiles["BD"] * tiles["BH"] <= _STEP_TRANSFORM
+        limited = self.fused and small and call.gain is not None
+        self.registers = _REGISTERS if limited else None
 
     def cut(self, tile: int, programs: int) -> tuple[int, int]:
         """Return the children of a chunk and the chunks, given programs to each."""
@@ -104,7 +109,7 @@ class _Chunks:
 
 
 def forward(call: Call, couplings: bool, save: bool):
-    """Return poses, lengths, couplings or None, T or None, and what `backward` needs."""
+    """Return poses, lengths, couplings, totals (or None), and what `backward` needs."""
     poses, lengths, found, totals, sums, pulls = new_outputs(call, couplings, True)
     chunks, R = _Chunks(call, COUPLINGS=couplings), call.options.iterations
     u, w, bias, mask, gain = call.inputs()
@@ -155,7 +160,7 @@ def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
             chunks.launch(
                 scatter_children, grid, u, w, bias, mask, gain, dpose, dlength,
                 dcoupling, T, sums, pulls, right, Q, du, before, parts, *call.axes(),
-                chunks.each, r=r,
+                chunks.each, r=r, maxnreg=chunks.registers,
             )  # fmt: skip
             continue
         states = (w, bias, gain, dpose, dlength, T, sums, right, Q, before, dsum)

@@ -210,14 +210,14 @@ def route_window_backward(
             slope += tl.sum(tl.sum(dt * mean, 1), 0)
             dt = gain * dt
         store_poses(right_ptr + r * J * H, dt, j, h, J, H)
-        ds = tl.sum(w * dt[:, None, :], 2)
-        dsigma = tl.sum(bias * dt, 1)
         if NORMALISE:
             total = tl.load(total_ptr + n)
-            ds, dsigma = inverse_total(total) * ds, inverse_total(total) * dsigma
+            dt *= inverse_total(total)  # s and σ were divided by T
             if r == 0:
                 tl.store(slope_ptr + n, slope)
                 dtotal = total_gradient(slope, total, gain_ptr, dtotal_ptr + n, DTOTAL)
+        ds = tl.sum(w * dt[:, None, :], 2)
+        dsigma = tl.sum(bias * dt, 1)
         if r > 0:
             A, k = load_state(pull_ptr + (r - 1) * J * (D + 1), j, d, J, D)
         for start in range(0, I, BI):
@@ -272,7 +272,7 @@ def launch_constants(call: Call) -> dict:
 
 
 def forward(call: Call, couplings: bool, save: bool):
-    """Return poses, lengths, couplings or None, T or None, and what `backward` needs."""
+    """Return poses, lengths, couplings, totals (or None), and what `backward` needs."""
     outputs = new_outputs(call, couplings, save)
     pointers = [outputs[0] if t is None else t for t in outputs]
     weights = new_floats(call, call.windows, call.children)

@@ -194,9 +194,7 @@ def inverse_total(total):
 
 
 @jit
-def total_gradient(
-    slope, total, gain_ptr, dtotal_ptr, DTOTAL: tl.constexpr
-):
+def total_gradient(slope, total, gain_ptr, dtotal_ptr, DTOTAL: tl.constexpr):
     """Return dT of a window from its Q, and from what read T after the kernels."""
     gain = tl.load(gain_ptr).to(tl.float32)
     dtotal = -gain * slope * inverse_total(total)
