@@ -168,18 +168,22 @@ def test_masked_children_do_not_vote(backend: str) -> None:
 
 @pytest.mark.parametrize("normalise", ["none", "total"])
 @pytest.mark.parametrize("backend", ["votes", "vote-free"])
-def test_nobody_voting_gives_zero_and_finite_gradients(backend, normalise) -> None:
+@pytest.mark.parametrize("squash", ["norm", "none"])
+def test_nobody_voting_gives_zero_and_finite_gradients(
+    squash: str, backend: str, normalise: str
+) -> None:
     children, transform, bias, _ = problem()
     children.requires_grad_()
     nobody = torch.zeros(2, 5, dtype=torch.bool)
-    options = RoutingOptions(normalise=normalise)
+    options = RoutingOptions(squash=squash, normalise=normalise)
     gain = some_gain(options)
     routed = route(
         children, transform, bias, nobody, options, gain=gain, backend=backend
     )
     assert (routed.lengths == 0).all()
     inputs = [children, *([] if gain is None else [gain])]
-    for gradient in torch.autograd.grad(routed.poses.sum(), inputs):
+    loss = routed.poses.sum() + routed.couplings.sum()
+    for gradient in torch.autograd.grad(loss, inputs):
         assert torch.isfinite(gradient).all()
 
 

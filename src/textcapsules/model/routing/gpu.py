@@ -47,8 +47,6 @@ def supports(
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
-    if options.normalise != "none":
-        return "normalised weights have no kernel"
     if transform.ndim != 3:
         return f"the transform is not shared: its shape is {tuple(transform.shape)}"
     if not (all(t.is_cuda for t in tensors) or interpreted):
@@ -63,6 +61,8 @@ def supports(
         return "there is nothing to route: a tensor is empty"
     if options.squash not in (*SQUASHES, "none"):
         return f"the squash {options.squash!r} has no kernel"
+    if options.normalise not in ("none", "total"):
+        return f"the normalisation {options.normalise!r} has no kernel"
     return None
 
 
@@ -85,7 +85,9 @@ def route_windows_gpu(
         transform: W, shared, (J, D, H).
         bias: β, (J, H), or None.
         mask: (B, W, K), False where a window's position must not vote; any strides.
-        options: iterations, leaky softmax, amendment, squash.
+        options: iterations, leaky softmax, amendment, squash, normalisation.
+        gain: what normalised weights of a window's children sum to, a number on the
+            capsules' device; None: 1.
         couplings: whether to return them; else they are never stored, and None.
         precision: how float32 products are formed, one of `PRECISIONS`.
         regime: how the work is cut up, one of `REGIMES`; `auto` picks by size.
@@ -99,6 +101,10 @@ def route_windows_gpu(
     _check_name("regime", regime, ("auto", *REGIMES))
     from textcapsules.model.routing.gpu_call import Call, power_of_two
 
+    if options.normalise == "none":
+        gain = None
+    elif gain is None:
+        gain = torch.ones((), device=capsules.device)
     if regime == "auto":
         held = math.prod(max(16, power_of_two(size)) for size in transform.shape)
         regime = _pick_regime(mask.shape[2] * capsules.shape[2], held)
@@ -107,11 +113,15 @@ def route_windows_gpu(
         transform.contiguous(),
         None if bias is None else bias.contiguous(),
         mask.view(torch.uint8),
+        gain,
         options,
         precision,
         regime,
     )
-    poses, lengths, found = _Route.apply(*call, couplings)
+    poses, lengths, found, totals = _Route.apply(*call, couplings)
+    if found is not None and gain is not None:
+        factor = gain / torch.where(totals > 0, totals, 1.0)  # (B·W,)
+        found = (found * factor[:, None, None]).to(poses.dtype)
     lead = mask.shape[:2]
     return Routed(
         poses.unflatten(0, lead),
@@ -146,28 +156,29 @@ class _Route(torch.autograd.Function):
         ctx.kernels = gpu_conv if call.regime == "window" else gpu_class
         save = any(ctx.needs_input_grad)
         with torch.cuda.device_of(call.capsules):  # Triton launches on the current one
-            poses, lengths, found, *saved = ctx.kernels.forward(call, couplings, save)
+            found = ctx.kernels.forward(call, couplings, save)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*call[:4], *saved)
-        ctx.rest = call[4:]
-        return poses, lengths, found
+        ctx.save_for_backward(*call[:5], *found[3:])
+        ctx.rest = call[5:]
+        return found[:4]  # poses, lengths, couplings, totals
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *gradients):  # type: ignore[override]
         from textcapsules.model.routing import gpu_call
 
-        call = gpu_call.Call(*ctx.saved_tensors[:4], *ctx.rest)
-        saved = ctx.saved_tensors[4:]
+        call = gpu_call.Call(*ctx.saved_tensors[:5], *ctx.rest)
+        saved = ctx.saved_tensors[5:]  # totals, states
         found: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        wants = ctx.needs_input_grad[:3]
+        wants = ctx.needs_input_grad
         if all(g is None for g in gradients):
             return tuple(found)
         gradients = gpu_call.Gradients(*gradients)
-        du, right = ctx.kernels.backward(call, gradients, saved)
+        du, right, slopes = ctx.kernels.backward(call, gradients, saved)
         if wants[0]:
             found[0] = gpu_call.fold(call, du)
         if wants[1] or wants[2]:
-            found[1:3] = gpu_call.reduce_transform(call, saved[0], right)
-        kept = (g if want else None for g, want in zip(found[:3], wants, strict=True))
-        return *kept, *found[3:]
+            found[1:3] = gpu_call.reduce_transform(call, saved[1], right)
+        if call.gain is not None and wants[4]:
+            found[4] = slopes.sum().to(call.gain.dtype).view_as(call.gain)
+        return tuple(g if want else None for g, want in zip(found, wants, strict=True))

@@ -28,6 +28,7 @@ class Call(NamedTuple):
     transform: Tensor  # (J, D, H)
     bias: Tensor | None  # (J, H)
     mask: Tensor  # (B, W, K)
+    gain: Tensor | None  # one number; None where weights are not normalised
     options: RoutingOptions
     precision: str
     regime: str
@@ -48,9 +49,10 @@ class Call(NamedTuple):
         return {name: max(16, power_of_two(size)) for name, size in names}
 
     def inputs(self) -> tuple[Tensor, ...]:
-        """Return the four tensors; a missing bias is never read."""
+        """Return the five tensors; a missing bias or gain is never read."""
         bias = self.transform if self.bias is None else self.bias
-        return self.capsules, self.transform, bias, self.mask
+        gain = self.transform if self.gain is None else self.gain
+        return self.capsules, self.transform, bias, self.mask, gain
 
     def axes(self) -> tuple[int, ...]:
         """Return P, W, C, I and the mask's strides, as every pass takes them."""
@@ -64,7 +66,7 @@ class Call(NamedTuple):
         return {
             "J": J, "D": D, "H": H, "R": o.iterations, "LEAKY": o.leaky,
             "AMENDMENT": o.amendment, "SQUASH": o.squash, "BIAS": self.bias is not None,
-            "PRECISION": self.precision,
+            "PRECISION": self.precision, "NORMALISE": self.gain is not None,
         }  # fmt: skip
 
 
@@ -74,14 +76,15 @@ class Gradients(NamedTuple):
     poses: Tensor | None
     lengths: Tensor | None
     couplings: Tensor | None
+    totals: Tensor | None
 
     def pointers(self, other: Tensor) -> tuple[Tensor, ...]:
-        """Return all three, `other` in place of None: it is never read."""
+        """Return all four, `other` in place of None: it is never read."""
         return tuple(other if g is None else g.contiguous() for g in self)
 
     def constants(self) -> dict[str, bool]:
         """Return which of them are there."""
-        names = ("DPOSE", "DLENGTH", "DCOUPLING")
+        names = ("DPOSE", "DLENGTH", "DCOUPLING", "DTOTAL")
         return {name: g is not None for name, g in zip(names, self, strict=True)}
 
 
@@ -103,19 +106,24 @@ def new_floats(call: Call, *shape: int) -> Tensor:
 
 
 def new_outputs(call: Call, couplings: bool, save: bool):
-    """Return memory for poses, lengths, couplings and the saved states, or None."""
+    """Return memory for poses, lengths, couplings, totals and saved states, or None.
+
+    Couplings that are yet to be normalised are float32: they are rounded after that.
+    """
     N, R = call.windows, call.options.iterations
     J, D, H = call.transform.shape
     like = {"dtype": call.capsules.dtype, "device": call.capsules.device}
     poses = torch.empty(N, J, H, **like)
     lengths = torch.empty(N, J, **like)
-    found = torch.empty(N, call.children, J, **like) if couplings else None
+    kept = {**like, "dtype": torch.float32}
+    totals = None if call.gain is None else torch.empty(N, **kept)
+    some = like if totals is None else kept
+    found = torch.empty(N, call.children, J, **some) if couplings else None
     if not save:
-        return poses, lengths, found, None, None
-    like["dtype"] = torch.float32
-    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **like)
-    pulls = torch.empty(N, R - 1, J * (D + 1), **like)
-    return poses, lengths, found, sums, pulls
+        return poses, lengths, found, totals, None, None
+    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **kept)
+    pulls = torch.empty(N, R - 1, J * (D + 1), **kept)
+    return poses, lengths, found, totals, sums, pulls
 
 
 @jit

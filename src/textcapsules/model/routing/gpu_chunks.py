@@ -10,6 +10,7 @@ from __future__ import annotations
 from textcapsules.model.routing.gpu_parts import (
     child_gradient,
     child_weight,
+    inverse_total,
     jit,
     load_children,
     load_couplings,
@@ -25,6 +26,7 @@ from textcapsules.model.routing.gpu_parts import (
     store_poses,
     store_state,
     tl,
+    total_gradient,
     uniform_gradient,
 )
 
@@ -52,23 +54,32 @@ def add_parts(ptr, parts, j, d, J: tl.constexpr, D: tl.constexpr, BS: tl.constex
 
 @jit
 def step_parents(
-    w_ptr, bias_ptr, sum_ptr, pull_ptr, part_ptr, parts, keep, j, d, h,
-    r: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
-    LEAKY: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr, BS: tl.constexpr,
+    w_ptr, bias_ptr, gain_ptr, total_ptr, sum_ptr, pull_ptr, part_ptr, parts, keep,
+    j, d, h, r: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
+    R: tl.constexpr, LEAKY: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr,
+    NORMALISE: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Return v of iteration r and (A, k) after it; store states where `keep`."""
     if r == 0:  # one sum for all parents, with equal couplings
         share = 1.0 / (J + 1 if LEAKY else J)
         s, sigma = add_parts(part_ptr, parts, j * 0, d, 1, D, BS)
+        total = sigma
         s, sigma = share * s, share * sigma
     else:
         s, sigma = add_parts(part_ptr, parts, j, d, J, D, BS)
+        if NORMALISE:
+            total = tl.load(total_ptr + j * 0)
+    if NORMALISE:
+        inverse = inverse_total(total)
+        s, sigma = inverse[:, None] * s, inverse * sigma
     w = load_transform(w_ptr, j, d, h, J, D, H)
     bias = tl.zeros((j.shape[0], h.shape[0]), tl.float32)
     t = tl.sum(s[:, :, None] * w, 1)
     if BIAS:
         bias = load_poses(bias_ptr, j, h, J, H)
         t += sigma[:, None] * bias
+    if NORMALISE:
+        t *= tl.load(gain_ptr).to(tl.float32)
     v = squash_poses(t, SQUASH)
     A = tl.sum(w * v[:, None, :], 2)
     k = tl.sum(bias * v, 1)
@@ -78,6 +89,8 @@ def step_parents(
         k += k_before
     if keep:
         store_state(sum_ptr + r * J * (D + 1), s, sigma, j, d, J, D)
+        if NORMALISE and r == 0:
+            tl.store(total_ptr + j * 0, total, mask=j == 0)
         if r < R - 1:
             store_state(pull_ptr + r * J * (D + 1), A, k, j, d, J, D)
     return v, A, k
@@ -85,12 +98,13 @@ def step_parents(
 
 @jit
 def unstep_parents(
-    w_ptr, bias_ptr, dpose_ptr, dlength_ptr, sum_ptr, right_ptr, part_ptr, parts, keep,
-    j, d, h, r: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
-    R: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr, DPOSE: tl.constexpr,
-    DLENGTH: tl.constexpr, BS: tl.constexpr,
+    w_ptr, bias_ptr, gain_ptr, dpose_ptr, dlength_ptr, total_ptr, sum_ptr, right_ptr,
+    slope_ptr, part_ptr, parts, keep, j, d, h, r: tl.constexpr, J: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, R: tl.constexpr, SQUASH: tl.constexpr,
+    BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
+    NORMALISE: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """Return (ds, dσ) of iteration r; store the factors of dW where `keep`."""
+    """Return (ds, dσ) and Q of iteration r; store Q, the factors of dW where `keep`."""
     s, sigma = load_state(sum_ptr + r * J * (D + 1), j, d, J, D)
     w = load_transform(w_ptr, j, d, h, J, D, H)
     bias = tl.zeros((j.shape[0], h.shape[0]), tl.float32)
@@ -98,6 +112,9 @@ def unstep_parents(
     if BIAS:
         bias = load_poses(bias_ptr, j, h, J, H)
         t += sigma[:, None] * bias
+    if NORMALISE:
+        mean, gain = t, tl.load(gain_ptr).to(tl.float32)
+        t = gain * mean
     v = squash_poses(t, SQUASH)
     if r == R - 1:
         dv = output_gradient(v, dpose_ptr, dlength_ptr, j, h, J, H, DPOSE, DLENGTH)
@@ -114,9 +131,17 @@ def unstep_parents(
             store_state(sum_ptr + (R + r) * J * (D + 1), dA, dk, j, d, J, D)
             store_poses(right_ptr + (R + r) * J * H, v, j, h, J, H)
     dt = squash_gradient(t, dv, SQUASH)
+    slope = 0.0
+    if NORMALISE:
+        slope = tl.sum(tl.sum(dt * mean, 1), 0)
+        dt = gain * dt
+        if keep:
+            tl.store(slope_ptr, slope)
     if keep:
         store_poses(right_ptr + r * J * H, dt, j, h, J, H)
-    return tl.sum(w * dt[:, None, :], 2), tl.sum(bias * dt, 1)
+    if NORMALISE:  # s and σ were divided by T
+        dt *= inverse_total(tl.load(total_ptr))
+    return tl.sum(w * dt[:, None, :], 2), tl.sum(bias * dt, 1), slope
 
 
 @jit
@@ -162,13 +187,14 @@ def softmax_tile(u, A, k, norm_ptr, i, j, I, J, PRECISION: tl.constexpr):  # noq
 
 @jit
 def gather_children(
-    u_ptr, w_ptr, bias_ptr, mask_ptr, coupling_ptr, sum_ptr, pull_ptr, norm_ptr,
-    part_ptr, out_ptr, P, W, C, I, mask_b, mask_w, mask_k, each,  # noqa: E741
+    u_ptr, w_ptr, bias_ptr, mask_ptr, gain_ptr, coupling_ptr, total_ptr, sum_ptr,
+    pull_ptr, norm_ptr, part_ptr, out_ptr, P, W, C, I,  # noqa: E741
+    mask_b, mask_w, mask_k, each,
     r: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, COUPLINGS: tl.constexpr, FUSED: tl.constexpr,
-    PRECISION: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr,
-    BH: tl.constexpr, BS: tl.constexpr,
+    PRECISION: tl.constexpr, NORMALISE: tl.constexpr, BI: tl.constexpr,
+    BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Write a chunk's (s, σ) of iteration r > 0 for a tile of parents."""
     n, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -182,8 +208,8 @@ def gather_children(
     if FUSED:
         before = part_ptr + n * parts * ((D + 1) if r == 1 else J * (D + 1))
         _, A, k = step_parents(
-            w_ptr, bias_ptr, sum_ptr, pull_ptr, before, parts, part == 0,
-            j, d, h, r - 1, J, D, H, R, LEAKY, SQUASH, BIAS, BS,
+            w_ptr, bias_ptr, gain_ptr, total_ptr + n, sum_ptr, pull_ptr, before, parts,
+            part == 0, j, d, h, r - 1, J, D, H, R, LEAKY, SQUASH, BIAS, NORMALISE, BS,
         )  # fmt: skip
     else:
         A, k = load_state(pull_ptr + (r - 1) * J * (D + 1), j, d, J, D)
@@ -208,9 +234,10 @@ def gather_children(
 
 @jit
 def step_kernel(
-    w_ptr, bias_ptr, sum_ptr, pull_ptr, part_ptr, pose_ptr, length_ptr, parts,
-    r: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
-    LEAKY: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr,
+    w_ptr, bias_ptr, gain_ptr, total_ptr, sum_ptr, pull_ptr, part_ptr, pose_ptr,
+    length_ptr, parts, r: tl.constexpr, J: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, R: tl.constexpr, LEAKY: tl.constexpr, SQUASH: tl.constexpr,
+    BIAS: tl.constexpr, NORMALISE: tl.constexpr,
     BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Do the step of a tile of parents; after the last iteration, write the outputs."""
@@ -221,8 +248,8 @@ def step_kernel(
     j = tl.program_id(1) * BJ + tl.arange(0, BJ)
     d, h = tl.arange(0, BD), tl.arange(0, BH)
     v, _, _ = step_parents(
-        w_ptr, bias_ptr, sum_ptr, pull_ptr, part_ptr, parts, True,
-        j, d, h, r, J, D, H, R, LEAKY, SQUASH, BIAS, BS,
+        w_ptr, bias_ptr, gain_ptr, total_ptr + n, sum_ptr, pull_ptr, part_ptr, parts,
+        True, j, d, h, r, J, D, H, R, LEAKY, SQUASH, BIAS, NORMALISE, BS,
     )  # fmt: skip
     if r == R - 1:
         store_poses(pose_ptr + n * J * H, v, j, h, J, H)
@@ -232,12 +259,13 @@ def step_kernel(
 
 @jit
 def scatter_children(
-    u_ptr, w_ptr, bias_ptr, mask_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
-    sum_ptr, pull_ptr, right_ptr, du_ptr, part_ptr, out_ptr, P, W, C, I,  # noqa: E741
-    mask_b, mask_w, mask_k, each, r: tl.constexpr, J: tl.constexpr, D: tl.constexpr,
-    H: tl.constexpr, R: tl.constexpr, LEAKY: tl.constexpr, AMENDMENT: tl.constexpr,
-    SQUASH: tl.constexpr, BIAS: tl.constexpr, DPOSE: tl.constexpr,
-    DLENGTH: tl.constexpr, DCOUPLING: tl.constexpr, PRECISION: tl.constexpr,
+    u_ptr, w_ptr, bias_ptr, mask_ptr, gain_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
+    total_ptr, sum_ptr, pull_ptr, right_ptr, slope_ptr, du_ptr, part_ptr, out_ptr,
+    P, W, C, I, mask_b, mask_w, mask_k, each, r: tl.constexpr,  # noqa: E741
+    J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
+    LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
+    BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
+    DCOUPLING: tl.constexpr, PRECISION: tl.constexpr, NORMALISE: tl.constexpr,
     BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
     BS: tl.constexpr,
 ):  # fmt: skip
@@ -248,11 +276,12 @@ def scatter_children(
     mask_ptr += (n // W) * mask_b + (n % W) * mask_w
     pull_ptr += (n * (R - 1) + r - 1) * J * (D + 1)
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
-    ds, dsigma = unstep_parents(
-        w_ptr, bias_ptr, dpose_ptr + n * J * H, dlength_ptr + n * J,
-        sum_ptr + n * (2 * R - 1) * J * (D + 1), right_ptr + n * (2 * R - 1) * J * H,
+    ds, dsigma, _ = unstep_parents(
+        w_ptr, bias_ptr, gain_ptr, dpose_ptr + n * J * H, dlength_ptr + n * J,
+        total_ptr + n, sum_ptr + n * (2 * R - 1) * J * (D + 1),
+        right_ptr + n * (2 * R - 1) * J * H, slope_ptr + n * R + r,
         part_ptr + n * parts * J * (D + 1), parts, part == 0, j, d, h, r, J, D, H, R,
-        SQUASH, BIAS, DPOSE, DLENGTH, BS,
+        SQUASH, BIAS, DPOSE, DLENGTH, NORMALISE, BS,
     )  # fmt: skip
     A, k = load_state(pull_ptr, j, d, J, D)
     dA = tl.zeros((BJ, BD), tl.float32)
@@ -286,12 +315,14 @@ def add_children(ptr, du, i, d, I, D: tl.constexpr, ADD: tl.constexpr):  # noqa:
 
 @jit
 def scatter_uniform(
-    u_ptr, w_ptr, bias_ptr, mask_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
-    sum_ptr, right_ptr, du_ptr, part_ptr, dsum_ptr, P, W, C, I,  # noqa: E741
-    mask_b, mask_w, mask_k, each, J: tl.constexpr, D: tl.constexpr,
-    H: tl.constexpr, R: tl.constexpr, LEAKY: tl.constexpr, AMENDMENT: tl.constexpr,
-    SQUASH: tl.constexpr, BIAS: tl.constexpr, DPOSE: tl.constexpr,
-    DLENGTH: tl.constexpr, DCOUPLING: tl.constexpr, FUSED: tl.constexpr,
+    u_ptr, w_ptr, bias_ptr, mask_ptr, gain_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
+    dtotal_ptr, total_ptr, sum_ptr, right_ptr, slope_ptr, du_ptr, part_ptr, dsum_ptr,
+    P, W, C, I, mask_b, mask_w, mask_k, each, J: tl.constexpr,  # noqa: E741
+    D: tl.constexpr, H: tl.constexpr, R: tl.constexpr, LEAKY: tl.constexpr,
+    AMENDMENT: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr,
+    DPOSE: tl.constexpr, DLENGTH: tl.constexpr, DCOUPLING: tl.constexpr,
+    DTOTAL: tl.constexpr, NORMALISE: tl.constexpr, SLOPES: tl.constexpr,
+    FUSED: tl.constexpr,
     BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
     BS: tl.constexpr,
 ):  # fmt: skip
@@ -302,12 +333,12 @@ def scatter_uniform(
     mask_ptr += (n // W) * mask_b + (n % W) * mask_w
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     if FUSED:
-        ds, dsigma = unstep_parents(
-            w_ptr, bias_ptr, dpose_ptr + n * J * H, dlength_ptr + n * J,
-            sum_ptr + n * (2 * R - 1) * J * (D + 1),
-            right_ptr + n * (2 * R - 1) * J * H,
+        ds, dsigma, slope = unstep_parents(
+            w_ptr, bias_ptr, gain_ptr, dpose_ptr + n * J * H, dlength_ptr + n * J,
+            total_ptr + n, sum_ptr + n * (2 * R - 1) * J * (D + 1),
+            right_ptr + n * (2 * R - 1) * J * H, slope_ptr + n * R,
             part_ptr + n * parts * J * (D + 1), parts, part == 0, j, d, h, 0, J, D, H,
-            R, SQUASH, BIAS, DPOSE, DLENGTH, BS,
+            R, SQUASH, BIAS, DPOSE, DLENGTH, NORMALISE, BS,
         )  # fmt: skip
     else:
         ds = tl.zeros((BJ, BD), tl.float32)
@@ -316,7 +347,17 @@ def scatter_uniform(
             more, sigma = load_state(dsum_ptr + n * J * (D + 1), first + j, d, J, D)
             ds += more
             dsigma += sigma
-    total, total_sigma = tl.sum(ds, 0), tl.sum(dsigma, 0)
+    ds_all, dsigma_all = tl.sum(ds, 0), tl.sum(dsigma, 0)
+    dtotal = 0.0
+    if NORMALISE:
+        slopes = tl.zeros((BJ,), tl.float32)
+        # Where fused, another program writes the slot of this iteration: not read.
+        for first in range(1 if FUSED else 0, SLOPES, BJ):
+            place = slope_ptr + n * SLOPES + first + j
+            slopes += tl.load(place, mask=first + j < SLOPES, other=0.0)
+        slope = tl.sum(slopes, 0) + (slope if FUSED else 0.0)
+        total = tl.load(total_ptr + n)
+        dtotal = total_gradient(slope, total, gain_ptr, dtotal_ptr + n, DTOTAL)
     share = 1.0 / (J + 1 if LEAKY else J)
     for start in range(part * each, tl.minimum(I, (part + 1) * each), BI):
         i = start + tl.arange(0, BI)
@@ -328,27 +369,31 @@ def scatter_uniform(
                 tile = load_couplings(dcoupling_ptr + n * I * J, i, first + j, I, J)
                 extra += tl.sum(tile, 1)
         du = uniform_gradient(
-            u, weight, seen, total, total_sigma, extra, share, AMENDMENT
-        )
+            u, weight, seen, ds_all, dsigma_all, extra, share, dtotal, AMENDMENT,
+            NORMALISE,
+        )  # fmt: skip
         add_children(du_ptr + n * I * D, du, i, d, I, D, R > 1)
 
 
 @jit
 def unstep_kernel(
-    w_ptr, bias_ptr, dpose_ptr, dlength_ptr, sum_ptr, right_ptr, part_ptr, dsum_ptr,
-    parts, r: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
-    R: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr, DPOSE: tl.constexpr,
-    DLENGTH: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
+    w_ptr, bias_ptr, gain_ptr, dpose_ptr, dlength_ptr, total_ptr, sum_ptr, right_ptr,
+    slope_ptr, part_ptr, dsum_ptr, parts, r: tl.constexpr, J: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, R: tl.constexpr, SQUASH: tl.constexpr,
+    BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
+    NORMALISE: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
     BS: tl.constexpr,
 ):  # fmt: skip
-    """Write (ds, dσ) of a tile of parents."""
+    """Write (ds, dσ) and Q of a tile of parents."""
     n = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BJ + tl.arange(0, BJ)
     d, h = tl.arange(0, BD), tl.arange(0, BH)
-    ds, dsigma = unstep_parents(
-        w_ptr, bias_ptr, dpose_ptr + n * J * H, dlength_ptr + n * J,
-        sum_ptr + n * (2 * R - 1) * J * (D + 1), right_ptr + n * (2 * R - 1) * J * H,
+    slope_ptr += (n * R + r) * tl.num_programs(1) + tl.program_id(1)
+    ds, dsigma, _ = unstep_parents(
+        w_ptr, bias_ptr, gain_ptr, dpose_ptr + n * J * H, dlength_ptr + n * J,
+        total_ptr + n, sum_ptr + n * (2 * R - 1) * J * (D + 1),
+        right_ptr + n * (2 * R - 1) * J * H, slope_ptr,
         part_ptr + n * parts * J * (D + 1), parts, True, j, d, h, r, J, D, H, R,
-        SQUASH, BIAS, DPOSE, DLENGTH, BS,
+        SQUASH, BIAS, DPOSE, DLENGTH, NORMALISE, BS,
     )  # fmt: skip
     store_state(dsum_ptr + n * J * (D + 1), ds, dsigma, j, d, J, D)

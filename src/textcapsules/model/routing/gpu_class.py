@@ -44,6 +44,9 @@ _STEP_TRANSFORM = 4096
 # Children, and where parents are tiled also those, in a tile.
 _TILE, _PARENTS = 64, 64
 _WARPS, _TILED_WARPS = 4, 8
+# Of a thread of a normalised backward pass, where W is small: the compiler would take
+# 217, and two programs would fit on a multiprocessor where three did.
+_REGISTERS = 168
 # About three programs for each of an H200's 132 multiprocessors.
 _PROGRAMS = 400
 
@@ -70,6 +73,12 @@ class _Chunks:
         }  # fmt: skip
         step = max(1, _STEP_TRANSFORM // (tiles["BD"] * tiles["BH"]))
         self.step_tile = min(step, power_of_two(call.transform.shape[0]))
+        self.step_tiles = -(-call.transform.shape[0] // self.step_tile)
+        # Numbers that a window's Q is the sum of: one per iteration and step's tile.
+        self.slopes = call.options.iterations * (1 if self.fused else self.step_tiles)
+        small = tiles["BJ"] * tiles["BD"] * tiles["BH"] <= _STEP_TRANSFORM
+        limited = self.fused and small and call.gain is not None
+        self.registers = _REGISTERS if limited else None
 
     def cut(self, tile: int, programs: int) -> tuple[int, int]:
         """Return the children of a chunk and the chunks, given programs to each."""
@@ -95,16 +104,17 @@ class _Chunks:
 
     def launch_step(self, kernel, *arguments, parts: int, r: int) -> None:
         """Launch a kernel of the parents' step over tiles of parents."""
-        grid = (self.N, -(-self.call.transform.shape[0] // self.step_tile))
+        grid = (self.N, self.step_tiles)
         self.launch(kernel, grid, *arguments, parts, r=r, BJ=self.step_tile)
 
 
 def forward(call: Call, couplings: bool, save: bool):
-    """Return poses, lengths, couplings or None, and what `backward` needs."""
-    poses, lengths, found, sums, pulls = new_outputs(call, couplings, True)
+    """Return poses, lengths, couplings, totals (or None), and what `backward` needs."""
+    poses, lengths, found, totals, sums, pulls = new_outputs(call, couplings, True)
     chunks, R = _Chunks(call, COUPLINGS=couplings), call.options.iterations
-    u, w, bias, mask = call.inputs()
+    u, w, bias, mask, gain = call.inputs()
     c = poses if found is None else found
+    T = sums if totals is None else totals
     norms = chunks.floats(0 if chunks.fused else R - 1, chunks.N, 2, chunks.I)
     grid = (chunks.N, chunks.parts, chunks.parent_tiles)
     parts, axes = chunks.new_parts(0), (*call.axes(), chunks.first_each)
@@ -115,29 +125,32 @@ def forward(call: Call, couplings: bool, save: bool):
         before, parts, norm = parts, chunks.new_parts(r), parts
         if not chunks.fused:
             norm = norms[r - 1]
-            states = (w, bias, sums, pulls, before, poses, lengths)
+            states = (w, bias, gain, T, sums, pulls, before, poses, lengths)
             chunks.launch_step(step_kernel, *states, parts=before.shape[1], r=r - 1)
             tiles = (chunks.N, chunks.child_tiles)
             ends = (u, mask, pulls, norm, *call.axes())
             chunks.launch(normalise_children, tiles, *ends, r=r)
         chunks.launch(
-            gather_children, grid, u, w, bias, mask, c, sums,
+            gather_children, grid, u, w, bias, mask, gain, c, T, sums,
             pulls, norm, before, parts, *call.axes(), chunks.each, r=r,
         )  # fmt: skip
-    states = (w, bias, sums, pulls, parts, poses, lengths)
+    states = (w, bias, gain, T, sums, pulls, parts, poses, lengths)
     chunks.launch_step(step_kernel, *states, parts=parts.shape[1], r=R - 1)
-    return poses, lengths, found, *((sums, pulls, norms) if save else (None,) * 3)
+    kept = (sums, pulls, norms) if save else (None,) * 3
+    return poses, lengths, found, totals, *kept
 
 
 def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
-    """Return du of every window's children, and the right factors of dW."""
-    sums, pulls, norms = saved
+    """Return du of every window's children, the right factors of dW, and Q or None."""
+    totals, sums, pulls, norms = saved
     chunks, R = _Chunks(call, **gradients.constants()), call.options.iterations
-    u, w, bias, mask = call.inputs()
-    dpose, dlength, dcoupling = gradients.pointers(sums)
+    u, w, bias, mask, gain = call.inputs()
+    dpose, dlength, dcoupling, dtotal = gradients.pointers(sums)
     J, D, H = call.transform.shape
     right = chunks.floats(chunks.N, 2 * R - 1, J, H)
     du = chunks.floats(chunks.N, chunks.I, D)
+    slopes = None if totals is None else chunks.floats(chunks.N, chunks.slopes)
+    T, Q = (sums, sums) if slopes is None else (totals, slopes)
     dsum, da = chunks.floats(chunks.N, chunks.state), chunks.floats(chunks.N, chunks.I)
     grid = (chunks.N, chunks.parts)
     parts = sums
@@ -145,11 +158,12 @@ def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
         before, parts = parts, chunks.new_parts(r)
         if chunks.fused:
             chunks.launch(
-                scatter_children, grid, u, w, bias, mask, dpose, dlength, dcoupling,
-                sums, pulls, right, du, before, parts, *call.axes(), chunks.each, r=r,
+                scatter_children, grid, u, w, bias, mask, gain, dpose, dlength,
+                dcoupling, T, sums, pulls, right, Q, du, before, parts, *call.axes(),
+                chunks.each, r=r, maxnreg=chunks.registers,
             )  # fmt: skip
             continue
-        states = (w, bias, dpose, dlength, sums, right, before, dsum)
+        states = (w, bias, gain, dpose, dlength, T, sums, right, Q, before, dsum)
         chunks.launch_step(unstep_kernel, *states, parts=chunks.parts, r=r)
         inputs = (u, mask, dcoupling, pulls, norms[r - 1], dsum)
         some = {"r": r, "DCOUPLING": gradients.couplings is not None and r == R - 1}
@@ -158,11 +172,11 @@ def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
         ends = (da, parts, *call.axes(), chunks.each)
         chunks.launch(pull_tiles, (*grid, chunks.parent_tiles), *inputs, *ends, **some)
     if not chunks.fused:
-        states = (w, bias, dpose, dlength, sums, right, parts, dsum)
+        states = (w, bias, gain, dpose, dlength, T, sums, right, Q, parts, dsum)
         chunks.launch_step(unstep_kernel, *states, parts=chunks.parts, r=0)
     chunks.launch(
-        scatter_uniform, (chunks.N, chunks.first_parts), u, w, bias, mask, dpose,
-        dlength, dcoupling, sums, right, du, parts, dsum, *call.axes(),
-        chunks.first_each,
+        scatter_uniform, (chunks.N, chunks.first_parts), u, w, bias, mask, gain,
+        dpose, dlength, dcoupling, dtotal, T, sums, right, Q, du, parts, dsum,
+        *call.axes(), chunks.first_each, SLOPES=chunks.slopes,
     )  # fmt: skip
-    return du, right
+    return du, right, slopes

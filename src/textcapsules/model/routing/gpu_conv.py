@@ -18,6 +18,7 @@ from textcapsules.model.routing.gpu_call import (
 )
 from textcapsules.model.routing.gpu_parts import (
     child_weight,
+    inverse_total,
     jit,
     load_couplings,
     load_poses,
@@ -32,6 +33,7 @@ from textcapsules.model.routing.gpu_parts import (
     store_poses,
     store_state,
     tl,
+    total_gradient,
 )
 
 # Inside kernels nothing has the type it seems to have.
@@ -69,16 +71,16 @@ def first_weight(
 
 @jit
 def route_window(
-    u_ptr, w_ptr, bias_ptr, mask_ptr, pose_ptr, length_ptr, coupling_ptr,
-    sum_ptr, pull_ptr, weight_ptr, P, W, I, mask_b, mask_w, mask_k,  # noqa: E741
-    C: tl.constexpr,
+    u_ptr, w_ptr, bias_ptr, mask_ptr, gain_ptr, pose_ptr, length_ptr, coupling_ptr,
+    total_ptr, sum_ptr, pull_ptr, weight_ptr, P, W, I,  # noqa: E741
+    mask_b, mask_w, mask_k, C: tl.constexpr,
     J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, COUPLINGS: tl.constexpr, SAVE: tl.constexpr,
-    PRECISION: tl.constexpr, EVEN: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr,
-    BD: tl.constexpr, BH: tl.constexpr,
+    PRECISION: tl.constexpr, NORMALISE: tl.constexpr, EVEN: tl.constexpr,
+    BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
-    """Route one window: poses, lengths, couplings on request.
+    """Route one window: poses, lengths, couplings on request, T if normalised.
 
     The children's weights â are found in the first pass and read in the others. With
     SAVE, (s, σ) of iteration r goes to slot r of 2R - 1 in `sum_ptr` and (A, k) to slot
@@ -122,11 +124,19 @@ def route_window(
                 store_couplings(coupling_ptr, c, i, j, I, J)
         if r == 0:
             tl.debug_barrier()  # other threads read the weights in the next pass
+            if NORMALISE:  # all couplings are equal: each parent's σ tells T
+                total = sigma * (J + 1 if LEAKY else J)
+                inverse = inverse_total(total)
+                tl.store(total_ptr + n + j * 0, total, mask=j == 0)
+        if NORMALISE:
+            s, sigma = inverse[:, None] * s, inverse * sigma
         # Loaded anew each time: in cache, and no registers held during the passes.
         w = load_transform(w_ptr, j, d, h, J, D, H)
         t = tl.sum(s[:, :, None] * w, 1)
         if BIAS:
             t += sigma[:, None] * bias
+        if NORMALISE:
+            t *= tl.load(gain_ptr).to(tl.float32)
         v = squash_poses(t, SQUASH)
         if SAVE:
             store_state(sum_ptr + r * J * (D + 1), s, sigma, j, d, J, D)
@@ -144,18 +154,21 @@ def route_window(
 
 @jit
 def route_window_backward(
-    u_ptr, w_ptr, bias_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr,
-    sum_ptr, pull_ptr, weight_ptr, right_ptr, du_ptr, P, W, I,  # noqa: E741
+    u_ptr, w_ptr, bias_ptr, gain_ptr, dpose_ptr, dlength_ptr, dcoupling_ptr, dtotal_ptr,
+    total_ptr, sum_ptr, pull_ptr, weight_ptr, right_ptr, du_ptr, slope_ptr,
+    P, W, I,  # noqa: E741
     C: tl.constexpr, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr, R: tl.constexpr,
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
-    DCOUPLING: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    DCOUPLING: tl.constexpr, DTOTAL: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALISE: tl.constexpr, EVEN: tl.constexpr,
     BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
     """Write a window's du (I, D) and the factors that `transform_gradient` sums up.
 
     Slot r of `sum_ptr` (s, σ) pairs with dt in slot r of `right_ptr`; slot R + r gets
-    the gradients of (A, k) after iteration r and pairs with its v.
+    the gradients of (A, k) after iteration r and pairs with its v. Normalised, Q goes
+    to `slope_ptr`.
     """
     n = tl.program_id(0).to(tl.int64)
     u_ptr += ((n // W) * P + n % W) * C * D
@@ -172,12 +185,16 @@ def route_window_backward(
         bias = load_poses(bias_ptr, j, h, J, H)
     dA = tl.zeros((BJ, BD), tl.float32)
     dk = tl.zeros((BJ,), tl.float32)
+    slope = 0.0
     for r in tl.static_range(R - 1, -1, -1):
         s, sigma = load_state(sum_ptr + r * J * (D + 1), j, d, J, D)
         w = load_transform(w_ptr, j, d, h, J, D, H)
         t = tl.sum(s[:, :, None] * w, 1)
         if BIAS:
             t += sigma[:, None] * bias
+        if NORMALISE:
+            mean, gain = t, tl.load(gain_ptr).to(tl.float32)
+            t = gain * mean
         v = squash_poses(t, SQUASH)
         if r == R - 1:
             dpose, dlength = dpose_ptr + n * J * H, dlength_ptr + n * J
@@ -189,7 +206,16 @@ def route_window_backward(
             store_state(sum_ptr + (R + r) * J * (D + 1), dA, dk, j, d, J, D)
             store_poses(right_ptr + (R + r) * J * H, v, j, h, J, H)
         dt = squash_gradient(t, dv, SQUASH)
+        if NORMALISE:
+            slope += tl.sum(tl.sum(dt * mean, 1), 0)
+            dt = gain * dt
         store_poses(right_ptr + r * J * H, dt, j, h, J, H)
+        if NORMALISE:
+            total = tl.load(total_ptr + n)
+            dt *= inverse_total(total)  # s and σ were divided by T
+            if r == 0:
+                tl.store(slope_ptr + n, slope)
+                dtotal = total_gradient(slope, total, gain_ptr, dtotal_ptr + n, DTOTAL)
         ds = tl.sum(w * dt[:, None, :], 2)
         dsigma = tl.sum(bias * dt, 1)
         if r > 0:
@@ -206,6 +232,8 @@ def route_window_backward(
                 if DCOUPLING and r == R - 1:
                     dc = load_couplings(dcoupling_ptr, i, j, I, J)
                     da += share * tl.sum(dc, 1)
+                if NORMALISE:
+                    da += dtotal
                 du = (share * weight)[:, None] * ds0[None, :]
             else:
                 p = softmax_parents(u, A, k, J, LEAKY, PRECISION)
@@ -244,7 +272,7 @@ def launch_constants(call: Call) -> dict:
 
 
 def forward(call: Call, couplings: bool, save: bool):
-    """Return poses, lengths, couplings or None, and what `backward` needs."""
+    """Return poses, lengths, couplings, totals (or None), and what `backward` needs."""
     outputs = new_outputs(call, couplings, save)
     pointers = [outputs[0] if t is None else t for t in outputs]
     weights = new_floats(call, call.windows, call.children)
@@ -257,15 +285,19 @@ def forward(call: Call, couplings: bool, save: bool):
 
 
 def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):
-    """Return du of every window's children, and the right factors of dW."""
-    sums, _, _ = saved
+    """Return du of every window's children, the right factors of dW, and Q or None."""
+    totals, sums, *rest = saved
     J, D, H = call.transform.shape
     N, slots, _ = sums.shape
     right = new_floats(call, N, slots, J, H)
     du = new_floats(call, N, call.children, D)
+    slopes = None if totals is None else new_floats(call, N)
+    u, w, bias, _, gain = call.inputs()
+    kept = (sums if totals is None else totals, sums, *rest)
     run(
-        route_window_backward, (N,), *call.inputs()[:3], *gradients.pointers(sums),
-        *saved, right, du, call.capsules.shape[1], call.mask.shape[1], call.children,
-        **launch_constants(call), **gradients.constants(),
+        route_window_backward, (N,), u, w, bias, gain, *gradients.pointers(sums), *kept,
+        right, du, sums if slopes is None else slopes, call.capsules.shape[1],
+        call.mask.shape[1], call.children, **launch_constants(call),
+        **gradients.constants(),
     )  # fmt: skip
-    return du, right
+    return du, right, slopes

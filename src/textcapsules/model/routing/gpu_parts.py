@@ -11,6 +11,17 @@ The first pass has A = 0: all couplings of a child are equal, so it needs no log
 no more does its backward pass. The forward pass keeps (s, σ) and (A, k) of every
 iteration; the backward pass recomputes the rest.
 
+Normalised, the weights are γ â_i / T with T = Σ_i â_i, γ the gain: one factor for the
+whole window. The passes over the children stay as they are, and the parents' step
+multiplies (s, σ) by 1 / T before it keeps them, t_j = s_j W_j + σ_j β_j by γ after it.
+The first pass has added T up already. Backward, the step divides (ds, dσ) by T, and one
+number per window tells both gradients, Q = Σ dt · t / γ over iterations and parents:
+
+    dγ = Σ_windows Q      dT = -γ Q / T, added to every dâ_i in the last pass
+
+Couplings leave the kernels as they are without it: `gpu` multiplies them, and what that
+gives to T comes back as the gradient of an output.
+
 A *state* is a (J, D) matrix and a J-vector, planar in J·(D + 1) floats. Sizes in
 capitals that begin with B (BI, BJ, BD, BH) are tiles: powers of two, the rest masked.
 """
@@ -31,9 +42,9 @@ except ImportError:  # the package imports without Triton; `gpu.supports` says s
 # Arguments that change from batch to batch. Triton would compile a kernel anew where
 # one of them is 1 or a multiple of 16; none of them counts what lies side by side in
 # memory, and loads and stores stay as wide as they were. Nor need the gradient of the
-# lengths, a few numbers a text, begin where 16 bytes do.
+# lengths, a few numbers a text, or the gain, one number, begin where 16 bytes do.
 SIZES = ("N", "P", "T", "W", "mask_b", "mask_w", "parts", "rows", "rows_each")
-SHORT = ("dlength_ptr",)
+SHORT = ("dlength_ptr", "gain_ptr")
 jit: Any = (
     triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=SHORT)
     if triton is not None
@@ -177,6 +188,22 @@ def child_weight(u, seen, AMENDMENT: tl.constexpr):
 
 
 @jit
+def inverse_total(total):
+    """Return 1 / T, or 1 where no child votes: all that it multiplies is zero there."""
+    return 1 / tl.where(total > 0, total, 1.0)
+
+
+@jit
+def total_gradient(slope, total, gain_ptr, dtotal_ptr, DTOTAL: tl.constexpr):
+    """Return dT of a window from its Q, and from what read T after the kernels."""
+    gain = tl.load(gain_ptr).to(tl.float32)
+    dtotal = -gain * slope * inverse_total(total)
+    if DTOTAL:
+        dtotal += tl.load(dtotal_ptr)
+    return dtotal
+
+
+@jit
 def softmax_parents(
     u, A, k, J: tl.constexpr, LEAKY: tl.constexpr, PRECISION: tl.constexpr
 ):
@@ -212,16 +239,19 @@ def child_gradient(
 
 @jit
 def uniform_gradient(
-    u, weight, seen, ds, dsigma, extra, share, AMENDMENT: tl.constexpr
-):
+    u, weight, seen, ds, dsigma, extra, share, dtotal, AMENDMENT: tl.constexpr,
+    NORMALISE: tl.constexpr,
+):  # fmt: skip
     """Return du of the first pass, where every coupling is â times `share`.
 
     `ds` (BD,) and `dsigma` are sums over the parents, `extra` (BI,) the sum of the
-    couplings' own gradients.
+    couplings' own gradients, `dtotal` that of Σ â where weights are normalised.
     """
     du = (share * weight)[:, None] * ds[None, :]
     if AMENDMENT:
         da = share * (tl.sum(u * ds[None, :], 1) + dsigma + extra)
+        if NORMALISE:
+            da += dtotal
         unit, _ = unit_rows(u)
         du += (seen * da)[:, None] * unit
     return du

@@ -146,7 +146,8 @@ def child_weight(
         weight = weight * mask
     if options.normalise == "total":
         total = weight.sum(1, keepdim=True)  # (B, 1)
-        # The smallest normal number in place of zero: 0 / tiny = 0, no NaN gradient.
-        weight = weight / total.clamp(min=torch.finfo(weight.dtype).tiny)
+        # One in place of zero, where all weights are zero: a tiny number would make
+        # their gradients infinite, and zero times those NaN.
+        weight = weight / torch.where(total > 0, total, 1.0)
         weight = weight if gain is None else gain * weight
     return weight.unsqueeze(1)
