@@ -254,7 +254,7 @@ def fit_biases(
     """
     n_labels = logits.shape[1]
     spread = np.eye(n_labels) - 1 / n_labels  # β - mean β, as a product
-    at = np.concatenate([[1.0], np.zeros(n_labels)])  # α, then β
+    at: NDArray[np.float64] = np.concatenate([[1.0], np.zeros(n_labels)])  # α, then β
 
     def loss(at: NDArray) -> float:
         u = at[0] * logits + at[1:]  # (N, J)
@@ -273,7 +273,7 @@ def fit_biases(
         curvature[0, 0] = (weight * logits**2).sum() + 2 * SLOPE_RIDGE
         curvature[0, 1:] = curvature[1:, 0] = (weight * logits).sum(0)
         curvature[1:, 1:] = np.diag(weight.sum(0)) + 2 * ridge * spread
-        step = np.linalg.lstsq(curvature, gradient)[0]
+        step: NDArray[np.float64] = np.linalg.lstsq(curvature, gradient)[0]
         share = 1.0
         while share > 1e-6 and loss(at - share * step) > now:
             share /= 2
