@@ -1,5 +1,6 @@
 """Joined documents, and thresholds against brute force."""
 
+import math
 import typing
 from collections import Counter
 
@@ -7,13 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
 from textcapsules import calibrate
 from textcapsules.calibrate import (
     best_threshold,
+    fit_biases,
     join_documents,
     join_texts,
     joined_pairs,
+    label_thresholds,
 )
 from textcapsules.config import TrainConfig
 
@@ -224,3 +228,172 @@ def test_texts_are_cut_between_words() -> None:
         assert any(part == whole for part, whole in zip(halves, texts, strict=True))
         assert min(len(part.split()) for part in halves) >= 4
     assert len(set(joined)) > 5
+
+
+def logits(scores: np.ndarray) -> np.ndarray:
+    return np.log(scores) - np.log(1 - scores)
+
+
+def shifted_scores(
+    n_texts: int, shifts: list[float], seed: int = 0, share: float = 0.3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw scores whose logits lie around 1 or -1, those of each label shifted."""
+    rng = np.random.default_rng(seed)
+    targets = rng.random((n_texts, len(shifts))) < share
+    noise = rng.normal(size=targets.shape)
+    return 1 / (1 + np.exp(-(np.where(targets, 1, -1) + noise + shifts))), targets
+
+
+def stacked_regression(
+    scores: np.ndarray, targets: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Fit scikit-learn's regression on one row per text and label."""
+    n_texts, n_labels = scores.shape
+    rows = np.zeros((n_texts, n_labels, 1 + n_labels))
+    rows[:, :, 0] = logits(scores)
+    rows[:, range(n_labels), range(1, n_labels + 1)] = 1  # which label it is
+    model = LogisticRegression(C=1e8, fit_intercept=False, tol=1e-10, max_iter=10_000)
+    model.fit(rows.reshape(-1, 1 + n_labels), targets.ravel())
+    return float(model.coef_[0, 0]), model.coef_[0, 1:]
+
+
+def test_without_a_penalty_the_fit_is_that_of_scikit_learn() -> None:
+    scores, targets = shifted_scores(500, [0.0, 1.5, -2.0])
+    slope, biases = fit_biases(logits(scores), targets, 0.0)
+    expected, offsets = stacked_regression(scores, targets)
+    assert slope == pytest.approx(expected, rel=1e-3)
+    np.testing.assert_allclose(biases, offsets, atol=2e-3)
+    # Thresholds are where the regression passes one cut for all labels.
+    found = label_thresholds(scores, targets, ridge=0.0)
+    cuts = expected * logits(found.each) + offsets
+    np.testing.assert_allclose(cuts, cuts[0], atol=1e-2)
+
+
+def penalised(at: np.ndarray, z: np.ndarray, y: np.ndarray, ridge: float) -> float:
+    """Add the loss up, one text and label at a time."""
+    slope, biases = at[0], at[1:]
+    total = sum(ridge * (bias - biases.mean()) ** 2 for bias in biases)
+    for row, truths in zip(z, y, strict=True):
+        for value, truth, bias in zip(row, truths, biases, strict=True):
+            p = 1 / (1 + math.exp(-(slope * value + bias)))
+            total -= math.log(p if truth else 1 - p)
+    return float(total)
+
+
+@pytest.mark.parametrize("ridge", [0.3, 5.0, 200.0])
+def test_no_step_from_the_fit_lowers_the_penalised_loss(ridge: float) -> None:
+    scores, targets = shifted_scores(60, [0.0, 1.5, -2.0])
+    z = logits(scores)
+    slope, biases = fit_biases(z, targets, ridge)
+    at = np.array([slope, *biases])
+    least = penalised(at, z, targets, ridge)
+    for step in np.random.default_rng(0).normal(scale=0.05, size=(30, 4)):
+        assert penalised(at + step, z, targets, ridge) > least
+
+
+def test_a_heavy_penalty_gives_the_one_threshold() -> None:
+    scores, targets = shifted_scores(300, [0.0, 1.5, -2.0])
+    one, value = best_threshold(scores, targets)
+    found = label_thresholds(scores, targets, ridge=1e9)
+    # In the same gap between scores: the same decisions.
+    assert (found.each == found.each[0]).all()
+    assert ((scores >= found.each) == (scores >= one)).all()
+    assert found.common == pytest.approx(found.each[0])
+    assert found.value == pytest.approx(value)
+
+
+def test_scores_that_are_shifted_move_their_threshold_by_as_much() -> None:
+    shifts = np.array([0.0, 1.5, -2.0])
+    plain, targets = shifted_scores(400, [0.0, 0.0, 0.0])
+    moved, _ = shifted_scores(400, shifts.tolist())
+    before = label_thresholds(plain, targets, ridge=0.0)
+    after = label_thresholds(moved, targets, ridge=0.0)
+    own = stacked_regression(plain, targets)
+    # One threshold may do as well where nothing is shifted: compare with the fit.
+    cut = own[0] * logits(after.each) - own[0] * shifts + own[1]
+    np.testing.assert_allclose(cut, cut[0], atol=1e-2)
+    assert after.value >= before.value
+    _, reached = best_threshold(moved, targets)
+    assert after.value > reached + 0.1
+    assert objective_by_hand(
+        moved >= after.each, targets, "exact-match"
+    ) == pytest.approx(after.value)
+
+
+def test_a_label_with_few_texts_stays_near_the_others() -> None:
+    # Scores are honest odds, but two logits too low for the last two labels, of which
+    # one is common and one is rare.
+    rng = np.random.default_rng(0)
+    means = np.array([-1.0, -1.0, -1.0, -1.0, -1.0, -7.0])
+    biases = np.array([0.0, 0.0, 0.0, 0.0, 2.0, 2.0])
+    z = means + 1.5 * rng.normal(size=(600, 6))
+    targets = rng.random(z.shape) < 1 / (1 + np.exp(-(z + biases)))
+    assert targets[:, 4].sum() > 300
+    assert 1 < targets[:, 5].sum() < 10
+    ridge = calibrate.default_ridge(z, targets)
+    free, drawn = (fit_biases(z, targets, each)[1] for each in (0.0, ridge))
+    mean = drawn.mean()
+    way = (drawn[4:] - mean) / (free[4:] - mean)  # 1: all the way to its own
+    assert way[0] > 0.8
+    assert 0 < way[1] < 0.5
+
+
+def test_twenty_texts_bring_a_label_half_way() -> None:
+    # Labels that differ in nothing but the shift, of as many positives each.
+    n_texts, n_labels = 20 * 10, 30
+    rng = np.random.default_rng(3)
+    targets = np.stack([rng.permutation(n_texts) < 20 for _ in range(n_labels)], axis=1)
+    shifts = np.tile([0.4, -0.4], n_labels // 2)
+    noise = rng.normal(size=targets.shape)
+    z = np.where(targets, 1, -1) + noise + shifts
+    free, drawn = (
+        fit_biases(z, targets, ridge)[1]
+        for ridge in (0.0, calibrate.default_ridge(z, targets))
+    )
+    spread = np.std(drawn) / np.std(free)
+    assert 0.4 < spread < 0.6
+
+
+def test_a_label_without_a_text_has_the_mean() -> None:
+    scores, targets = shifted_scores(400, [0.0, 1.5, -2.0, 0.0])
+    targets[:, 3] = False
+    found = label_thresholds(scores, targets, ridge=0.0)
+    slope, biases = stacked_regression(scores[:, :3], targets[:, :3])
+    cut = slope * logits(found.each[:3]) + biases  # thrice the same
+    mean = (cut[0] - biases.mean()) / slope
+    assert logits(found.each[3]) == pytest.approx(mean, abs=1e-2)
+    assert found.common == found.each[3]
+
+
+@pytest.mark.parametrize("name", ["exact-match", "micro-f1"])
+def test_thresholds_per_label_are_never_worse_than_one(name: str) -> None:
+    for seed in range(10):
+        shifts = np.random.default_rng(seed).normal(size=4).tolist()
+        drawn, targets = shifted_scores(50, shifts, seed)
+        scores = drawn.astype(np.float32)  # as a network's
+        found = label_thresholds(scores, targets, name)
+        assert found.value >= best_threshold(scores, targets, name)[1]
+        by_hand = objective_by_hand(
+            scores >= found.each.astype(np.float32), targets, name
+        )
+        assert found.value == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [[0.9, 0.1], [0.2, 0.8], [0.7, 0.1]],  # told apart without error
+        [[0.1, 0.9], [0.8, 0.2], [0.1, 0.7]],  # a high score speaks against
+        [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]],
+        [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]],
+    ],
+    ids=["apart", "backwards", "constant", "extreme"],
+)
+def test_where_there_is_nothing_to_fit_labels_share_a_threshold(scores: list) -> None:
+    targets = np.array([[1, 0], [0, 1], [1, 0]])
+    found = label_thresholds(np.array(scores), targets)
+    threshold, value = best_threshold(np.array(scores), targets)
+    assert found.each.tolist() == [threshold] * 2
+    assert (found.common, found.value) == (threshold, value)
+    none = label_thresholds(np.array(scores), np.zeros((3, 2)))
+    assert len(set(none.each.tolist())) == 1

@@ -22,6 +22,7 @@ from textcapsules.config import (
     from_dict,
     preset,
     read_config,
+    restore,
 )
 from textcapsules.errors import ConfigError, TextCapsulesError
 
@@ -381,3 +382,13 @@ def test_missing_file_and_folder_are_told(tmp_path: Path) -> None:
         read_config(tmp_path / "gone.toml")
     with pytest.raises(ConfigError, match="got a folder in place of a file"):
         read_config(tmp_path)
+
+
+def test_a_run_from_before_an_option_was_there_is_as_it_was_made() -> None:
+    values = RunConfig().to_dict()
+    assert restore(values).train.calibrate_on == "single+joined"
+    del values["train"]["calibrate_on"], values["train"]["thresholds"]
+    before = restore(values).train
+    assert (before.calibrate_on, before.thresholds) == ("joined", "one")
+    # A file of options asks for a new run.
+    assert from_dict(values).train.calibrate_on == "single+joined"

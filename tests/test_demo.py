@@ -9,9 +9,13 @@ import pytest
 
 from pages import check_page
 from textcapsules import demo
+from textcapsules.calibrate import joined_pairs
 from textcapsules.data import load, tickets
 from textcapsules.demo import demo_config, joined_set, run_demo, train_rival
 from textcapsules.errors import WriteError
+from textcapsules.text.encode import Encoder
+from textcapsules.training.prepare import prepare
+from textcapsules.training.selection import DevSet
 
 
 @pytest.fixture(autouse=True)
@@ -70,18 +74,46 @@ def test_rival_gets_joined_texts_and_a_threshold_from_dev() -> None:
     rival, threshold = train_rival(corpus)
     scores = rival.scores([example.text for example in corpus.dev])
     assert scores.shape == (40, len(corpus.labels))
-    assert 0 < threshold < 1
+    # As good on the single dev texts and the joined ones together as any threshold.
+    texts = [example.text for example in corpus.dev]
+    targets = np.array(
+        [[name in example.labels for name in corpus.labels] for example in corpus.dev]
+    )
+    pairs = joined_pairs(targets, 40, 0)
+    texts += [f"{texts[first]} {texts[second]}" for first, second in pairs]
+    truth = np.concatenate([targets, targets[pairs[:, 0]] | targets[pairs[:, 1]]])
+    scores = rival.scores(texts)
+    values = [((scores >= t) == truth).all(1).mean() for t in np.unique(scores)[1:]]
+    # The search looks at 400 of them.
+    assert ((scores >= threshold) == truth).all(1).mean() >= max(values) - 0.02
 
 
 def test_joined_set_has_two_labels_each_and_keeps_the_singles() -> None:
     texts, targets = ["a", "b", "c"], np.eye(3, dtype=np.float32)
-    joined, both = joined_set(texts, targets, singles=False)
-    assert both.sum(1).tolist() == [2, 2, 2]
-    for text, row in zip(joined, both, strict=True):
-        assert sorted(text.split()) == [
-            t for t, on in zip("abc", row, strict=True) if on
-        ]
-    more, marks = joined_set(texts, targets, singles=True)
+    more, marks = joined_set(texts, targets)
     assert more[:3] == texts
     assert marks[:3].tolist() == targets.tolist()
     assert len(more) == len(marks) == 6
+    assert marks[3:].sum(1).tolist() == [2, 2, 2]
+    for text, row in zip(more[3:], marks[3:], strict=True):
+        assert sorted(text.split()) == [
+            t for t, on in zip("abc", row, strict=True) if on
+        ]
+
+
+def test_network_and_rival_are_calibrated_on_the_same_documents() -> None:
+    corpus = demo.read_tickets("tickets-multi")
+    config = demo_config().replace(text={"max_tokens": 10_000})  # none is cut
+    prepared = prepare(config, corpus)
+    dev = DevSet(prepared.config, prepared.dev)
+    assert dev.joined is not None
+    encoder = Encoder(prepared.config, prepared.tokenizer)
+    texts, targets = joined_set(
+        [example.text for example in corpus.dev], prepared.dev.targets
+    )
+    own = [*prepared.dev.documents, *dev.joined.documents]
+    assert [ids.tolist() for ids in own] == [
+        ids.tolist() for ids in encoder.encode(texts)
+    ]
+    both = np.concatenate([prepared.dev.targets, dev.joined.targets])
+    np.testing.assert_array_equal(both, targets)

@@ -122,6 +122,16 @@ def test_constructor_asks_for_joined_selection() -> None:
     assert asked.predict(NEW).dtype == object
 
 
+def test_calibration_follows_the_options() -> None:
+    plain = tiny(epochs=1).fit(TEXTS, TOPIC).model_.record["calibration"]
+    assert plain["on"] == "single and joined dev documents"
+    options = {**TINY_MODEL, "calibrate_on": "joined", "thresholds": "per-label"}
+    asked = tiny(epochs=1, options=options).fit(TEXTS, TOPIC)
+    found = asked.model_.record["calibration"]
+    assert found["on"] == "joined dev documents"
+    assert found["thresholds"] == asked.thresholds_.tolist()
+
+
 def test_thresholds_may_be_changed() -> None:
     own = own_copy()
     calibrated = own.thresholds_.copy()

@@ -129,11 +129,12 @@ def test_card_takes_labels_literally_and_lacks_gracefully() -> None:
     classifier.labels = classifier.labels._replace(names=names)
     classifier.record = {}
     card = model_card(classifier, REPO, "")
-    rows = [line for line in card.splitlines() if line.endswith(" | 0.786 |")]
+    least = f"{classifier.labels.thresholds[0]:.3f}"
+    rows = [line for line in card.splitlines() if line.endswith(f" | {least} |")]
     assert rows == [
-        r"| a\|b | 0.786 |",
-        r"| \<script\> | 0.786 |",
-        r"| \*stars\* and lines | 0.786 |",
+        rf"| a\|b | {least} |",
+        rf"| \<script\> | {least} |",
+        rf"| \*stars\* and lines | {least} |",
     ]
     assert "| corpus | unknown |" in card
 

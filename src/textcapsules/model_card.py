@@ -12,8 +12,8 @@ __all__ = ["dev_figures", "model_card"]
 
 FIGURES = {
     "dev_accuracy": "accuracy",
-    "dev_exact_match": "exact match, joined texts",
-    "dev_micro_f1": "micro F1, joined texts",
+    "dev_exact_match": "exact match, {on}",
+    "dev_micro_f1": "micro F1, {on}",
 }
 
 NO_CALIBRATION = {"on": "nothing", "documents": 0, "objective": None}
@@ -28,6 +28,7 @@ def model_card(classifier: TextClassifier, repo_id: str, metadata: str) -> str:
         metadata: the YAML that opens the card, fences included.
     """
     record, labels, config = classifier.record, classifier.labels, classifier.config
+    calibration = {**NO_CALIBRATION, **record.get("calibration", {})}
     environment = Environment(
         loader=PackageLoader("textcapsules"), undefined=StrictUndefined
     )
@@ -41,12 +42,15 @@ def model_card(classifier: TextClassifier, repo_id: str, metadata: str) -> str:
         is_capsule=config.model.architecture in CAPSULES,
         several=labels.task == "multi-label",
         labels=list(zip(labels.names, labels.thresholds, strict=True)),
-        calibration={**NO_CALIBRATION, **record.get("calibration", {})},
+        calibration=calibration,
         corpus={"files": {}, **record.get("corpus", {})},
         texts=record.get("texts", {}),
         words=record.get("words", classifier.tokenizer.n_words),
         vectors={"file": None, **record.get("vectors", {})},
-        figures=[(FIGURES[key], value) for key, value in dev_figures(record).items()],
+        figures=[
+            (FIGURES[key].format(on=calibration["on"]), value)
+            for key, value in dev_figures(record).items()
+        ],
         best_epoch=record.get("best_epoch", "unknown"),
         n_epochs=len(record.get("epochs", ())),
         seconds=record.get("seconds", "unknown"),

@@ -58,6 +58,22 @@ def epoch_line(record: dict[str, Any]) -> None:
     figures = [f"loss {record['loss']:.4f}"]
     for key in ("dev_accuracy", "dev_exact_match", "dev_micro_f1"):
         if key in record:
-            figures.append(f"{key.replace('_', ' ')} {percent(record[key])}")
+            figure = f"{key.replace('_', ' ')} {percent(record[key])}"
+            figures.append(figure + in_parts(record, key))
     seconds = record["train_seconds"] + record["dev_seconds"]
-    err.print(f"epoch {record['epoch']}: {', '.join(figures)}, {seconds:.1f} s")
+    line = f"epoch {record['epoch']}: {', '.join(figures)}, {seconds:.1f} s"
+    err.print(line, soft_wrap=True)  # one line, however narrow the pipe
+
+
+def in_parts(record: dict[str, Any], key: str) -> str:
+    """Return a figure on each kind of dev text, in brackets, if there are several.
+
+    >>> in_parts({"f1": 0.5, "f1_single": 0.625, "f1_joined": 0.375}, "f1")
+    ' (single 62.5, joined 37.5)'
+    """
+    kinds = ("single", "joined", "several")
+    found = {kind: record.get(f"{key}_{kind}") for kind in kinds}
+    told = [
+        f"{kind} {percent(value)}" for kind, value in found.items() if value is not None
+    ]
+    return f" ({', '.join(told)})" if told else ""

@@ -119,6 +119,15 @@ def test_threshold_is_passed_on(more):
     assert values["multi_label"] == values["multi_label_at_half"]
 
 
+def test_the_table_says_what_thresholds_were_chosen_on(more):
+    args = ("evaluate", trained_model(), "--data", more)
+    told = ", calibrated on single and joined dev documents"
+    shown = run_cli(*args).out
+    assert told in shown and "as given" not in shown
+    shown = run_cli(*args, "--threshold", 0.25).out
+    assert told not in shown and "0.25, as given" in shown
+
+
 def test_threshold_out_of_range_is_refused(more):
     message = refusal("evaluate", trained_model(), "--data", more, "--threshold", 1.5)
     assert message == "threshold must be from 0 to 1; got 1.5."

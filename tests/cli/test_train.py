@@ -1,11 +1,14 @@
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
+from textcapsules.calibrate import LabelThresholds
 from textcapsules.classifier import TextClassifier
 from textcapsules.cli.train import goes_on
 from textcapsules.progress import epoch_line
@@ -43,6 +46,29 @@ def test_train_tells_of_joined_texts(source, flags, told):
     ran = run_cli("train", "--data", source, *TINY, *flags, "--epochs", 1, "--out", "m")
     assert ran.code == 0
     assert ran.out.startswith(told)
+
+
+def test_train_tells_what_thresholds_were_chosen_on(source, monkeypatch):
+    flags = (*TINY, "--task", "multi-label", "--epochs", 1, "--overwrite")
+    for on, told in (
+        ("joined", "joined dev documents"),
+        ("single+joined", "single and joined dev documents"),
+    ):
+        args = ("--data", source, *flags, "--calibrate-on", on, "--out", "m")
+        ran = run_cli("train", *args)
+        least = TextClassifier.load("m").labels.thresholds[0]
+        assert f"; threshold {least:.3f} from {told}." in ran.out
+        percent = r"\d+\.\d"
+        parts = rf"\(single {percent}, joined {percent}\)"
+        line = ran.err.splitlines()[0]
+        assert re.search(rf"dev exact match {percent} {parts}, {percent} s$", line)
+    each = LabelThresholds(np.array([0.25, 0.5, 0.125]), 0.3, 1.0)
+    monkeypatch.setattr(
+        "textcapsules.training.selection.label_thresholds", lambda *_: each
+    )
+    args = ("--data", source, *flags, "--thresholds", "per-label", "--out", "m")
+    told = "; thresholds 0.125 to 0.500 from single and joined dev documents."
+    assert told in run_cli("train", *args).out
 
 
 def test_train_json_is_the_last_line_and_the_record(source):

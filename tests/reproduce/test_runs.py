@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from textcapsules.calibrate import best_threshold, join_documents, joined_pairs
+from textcapsules.calibrate import (
+    best_threshold,
+    join_documents,
+    joined_pairs,
+    label_thresholds,
+)
 from textcapsules.data.load import load_corpus
 from textcapsules.evaluate import evaluate
 from textcapsules.model.score import score_documents
@@ -75,7 +80,7 @@ def test_record_of_one_label(place, tmp_path):
     ]
     assert "test_by_epoch" not in record
     assert (record["seed"], record["fold"]) == (1, 0)
-    assert "unequal" not in record
+    assert not {"unequal", "per_label"} & record.keys()
     assert record["key"] == cell.key
     assert record["losses"] == pytest.approx(
         [epoch["loss"] for epoch in classifier.record["epochs"]], abs=1e-5
@@ -128,6 +133,17 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
         unequal = found["unequal"]
         assert unpack(unequal["right"], len(test)).tolist() == right.tolist()
         assert unequal["exact_match"] == pytest.approx(right.mean(), abs=1e-6)
+        # A threshold per label, from these and the single dev texts.
+        everything = np.concatenate(
+            [score_documents(classifier.network, each) for each in (documents, joined)]
+        )
+        each, _, value = label_thresholds(everything, np.concatenate([targets, labels]))
+        assert record["per_label"]["thresholds"] == pytest.approx(each.tolist())
+        assert record["per_label"]["value"] == pytest.approx(value)
+        right = ((scores >= each.astype(np.float32)) == truth).all(1)
+        per_label = found["per_label"]
+        assert unpack(per_label["right"], len(test)).tolist() == right.tolist()
+        assert per_label["exact_match"] == pytest.approx(right.mean(), abs=1e-6)
         # The diagnostic's last kept epoch is the model judged here.
         by_epoch = record["test_by_epoch"][name]
         assert len(by_epoch) == len(record["losses"])

@@ -205,6 +205,42 @@ def test_a_figure_that_older_records_lack_is_the_mean_of_the_others(tmp_path):
     ]
 
 
+def test_thresholds_per_label_stand_where_single_texts_calibrate_too(tmp_path):
+    records = Records(tmp_path)
+    figures = {
+        f"{average}_{measure}": 0.7
+        for average in ("micro", "samples")
+        for measure in ("precision", "recall", "f1")
+    }
+    ways = {"half": 0.2, "calibrated": 0.3, "unequal": 0.4, "per_label": 0.5}
+    for cell in cells("table5", "capsule_b/reuters-multi", "single+joined"):
+        add(
+            records,
+            cell,
+            {
+                name: {"exact_match": value, "right": "f0", **figures}
+                for name, value in ways.items()
+            },
+        )
+    table = section(page(records), "Table 5")
+    header = next(line for line in table.splitlines() if line.startswith("| system"))
+    names = [name.strip() for name in header.strip("|").split("|")]
+    row = dict(zip(names, rows(table, "Capsule-B searched")[0], strict=True))
+    start = "single and joined dev"
+    assert row[f"{start}; 0.5"] == "20.0 ± 0.0"
+    assert row[f"{start}; calibrated"] == "30.0 ± 0.0"
+    assert row[f"{start}; calibrated per label"] == "50.0 ± 0.0"
+    assert row[f"{start}, joined training; calibrated per label"] == "-"
+    assert row["joined dev; calibrated"] == "-"
+    full = rows(table.partition("### reuters-multi: every")[2], "Capsule-B searched")
+    assert [each[1:4] for each in full[:4]] == [
+        [start, "0.5", "20.0 ± 0.0 (-40.3)"],
+        [start, "calibrated", "30.0 ± 0.0 (-30.3)"],
+        [start, "calibrated on unequal parts", "40.0 ± 0.0 (-20.3)"],
+        [start, "calibrated per label", "50.0 ± 0.0 (-10.3)"],
+    ]
+
+
 def test_margin_line_of_a_rival_meets_the_capsules_own_loss(tmp_path):
     records = Records(tmp_path)
     for only, setting, right in (

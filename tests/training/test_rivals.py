@@ -110,7 +110,7 @@ def test_several_labels_come_of_joined_texts(name: str, tmp_path: Path) -> None:
     config = config.replace(data={"source": str(source), "dev_fraction": 0.3})
     model = train(config, tmp_path / "model")
     assert model.config.loss.loss == "binary-cross-entropy"
-    assert model.record["calibration"]["on"] == "joined dev documents"
+    assert model.record["calibration"]["on"] == "single and joined dev documents"
     pairs = [(a, b) for a in rows for b in rows[:5] if a[1] != b[1]]
     texts = [f"{a[0]} {b[0]}" for a, b in pairs]
     found = [{*prediction.labels} for prediction in model.predict(texts)]

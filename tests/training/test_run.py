@@ -11,6 +11,7 @@ from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from run_folders import figures, vectors_file, weights
+from textcapsules.calibrate import LabelThresholds
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.config import preset as preset_run
 from textcapsules.errors import (
@@ -155,15 +156,50 @@ def test_selected_epoch_is_the_one_saved(source, tmp_path, monkeypatch, select, 
     assert same == [epoch == kept for epoch in (1, 2, 3, 4)]
 
 
-def test_select_joined_looks_at_exact_match_of_joined_documents(source, tmp_path):
-    config = tiny_config(source, train={"select": "joined"})
-    record = train(config, tmp_path / "model").record
+@pytest.mark.parametrize(
+    ("calibrate_on", "on"),
+    [
+        ("joined", "joined dev documents"),
+        ("single+joined", "single and joined dev documents"),
+    ],
+)
+def test_select_joined_looks_at_exact_match_of_joined_documents(
+    calibrate_on, on, source, tmp_path
+):
+    changes = {"select": "joined", "calibrate_on": calibrate_on}
+    record = train(tiny_config(source, train=changes), tmp_path / "model").record
     values = [epoch["dev_exact_match"] for epoch in record["epochs"]]
     assert values.index(max(values)) + 1 == record["best_epoch"]
-    assert record["calibration"]["on"] == "joined dev documents"
+    assert record["calibration"]["on"] == on
     assert record["calibration"]["value"] == max(values)
+    best = record["epochs"][record["best_epoch"] - 1]
+    for part in ("single", "joined"):
+        value = record["calibration"][f"value_{part}"]
+        assert best[f"dev_exact_match_{part}"] == value
     labels = json.loads((tmp_path / "model" / "labels.json").read_text())["labels"]
     assert {row["threshold"] for row in labels} == {record["calibration"]["threshold"]}
+
+
+def test_each_label_has_its_own_threshold_where_that_was_asked_for(
+    source, tmp_path, monkeypatch
+):
+    each = np.array([0.125, 0.5, 0.96875])
+    monkeypatch.setattr(
+        "textcapsules.training.selection.label_thresholds",
+        lambda scores, targets, objective: LabelThresholds(each, 0.25, 1.0),
+    )
+    changes = {"thresholds": "per-label", "task": "multi-label", "epochs": 1}
+    record = train(tiny_config(source, train=changes), tmp_path / "model").record
+    assert record["calibration"]["thresholds"] == each.tolist()
+    assert record["calibration"]["threshold"] == 0.25
+    assert record["epochs"][0]["dev_threshold"] == 0.25
+    classifier = TextClassifier.load(tmp_path / "model")
+    assert classifier.labels.thresholds == tuple(each)
+    texts = [text for text, _ in toy_rows(20)]
+    for prediction in classifier.predict(texts):
+        lengths = zip(TOPICS, prediction.scores, each, strict=True)
+        expected = {name for name, length, least in lengths if length >= least}
+        assert set(prediction.labels) == expected
 
 
 def test_multi_label_task_selects_on_joined_documents(source, tmp_path):

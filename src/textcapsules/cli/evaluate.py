@@ -75,7 +75,8 @@ def evaluate(
             names = classifier.labels.names
             plot_confusion(result.confusion, names, out / "confusion.png")
     # After the files are written: whoever reads may close the pipe early.
-    print_evaluation(f"{data.source}, {split}, {result.texts:,} texts", result)
+    title = f"{data.source}, {split}, {result.texts:,} texts"
+    print_evaluation(title, result, *threshold_rule(classifier, threshold))
     if line := result.cut.line(classifier.config):
         warn(line)
     if json:
@@ -121,8 +122,25 @@ def check_out(folder: Path, overwrite: bool) -> None:
             )
 
 
-def print_evaluation(title: str, result: Any) -> None:
-    """Print the figures of an evaluation and its per-class table."""
+def threshold_rule(classifier: Any, threshold: float | None) -> tuple[str, str]:
+    """Return the name of the thresholds used, and what they were chosen on."""
+    if threshold is not None:
+        return f"{threshold:g}, as given", ""
+    several = len(set(classifier.labels.thresholds)) > 1
+    on = classifier.record.get("calibration", {}).get("on", "nothing")
+    chosen = "" if on == "nothing" else f", calibrated on {on}"
+    return "calibrated per label" if several else "calibrated", chosen
+
+
+def print_evaluation(title: str, result: Any, rule: str, chosen: str) -> None:
+    """Print the figures of an evaluation and its per-class table.
+
+    Args:
+        title: what was judged.
+        result: the `Evaluation`.
+        rule: which thresholds were used.
+        chosen: what they were chosen on, to follow the title.
+    """
     if result.single_label is not None:
         accuracy, f1 = (
             percent(result.single_label[k]) for k in ("accuracy", "macro_f1")
@@ -131,12 +149,12 @@ def print_evaluation(title: str, result: Any) -> None:
     rows = [
         (name, *(percent(figures[key]) for key in COLUMNS.values()))
         for name, figures in (
-            ("calibrated", result.multi_label),
+            (rule, result.multi_label),
             ("0.5, as published", result.multi_label_at_half),
         )
     ]
     header = ("threshold", *COLUMNS)
-    print_table(f"{title}: all labels past a threshold", header, rows)
+    print_table(f"{title}: all labels past a threshold{chosen}", header, rows)
     keys = ("precision", "recall", "f1")
     classes = [
         (row["label"], *(percent(row[key]) for key in keys), row["texts"])

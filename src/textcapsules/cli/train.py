@@ -112,11 +112,14 @@ def train(
     n_texts = record["texts"]["train"]
     n_joined = round((classifier.config.train.joined or 0) * n_texts)
     joined = f" and {n_joined:,} joined ones" if n_joined else ""
+    least = classifier.labels.thresholds
+    shown = list(dict.fromkeys(f"{each:.3f}" for each in (min(least), max(least))))
+    threshold = f"threshold{'s' * (len(shown) > 1)} {' to '.join(shown)}"
     say(
         f"{folder}: {n_texts:,} texts{joined}, {len(classifier.labels.names)} "
         f"labels; best of {len(record['epochs'])} epochs is {best['epoch']} with dev "
-        f"accuracy {percent(best['dev_accuracy'])}; threshold "
-        f"{classifier.labels.thresholds[0]:.3f} from {record['calibration']['on']}."
+        f"accuracy {percent(best['dev_accuracy'])}; {threshold} from "
+        f"{record['calibration']['on']}."
     )
     if json:
         print_json({"folder": str(folder), **record})

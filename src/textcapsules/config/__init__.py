@@ -7,6 +7,7 @@ defaults, preset, TOML or JSON file, command-line flags.
 """
 
 from textcapsules.config.run import (
+    FORMER,
     PRESETS,
     RunConfig,
     from_dict,
@@ -31,6 +32,7 @@ __all__ = [
     "CAPSULES",
     "CHARACTERS",
     "CLASSIC",
+    "FORMER",
     "PRESETS",
     "SECTIONS",
     "DataConfig",

@@ -20,7 +20,15 @@ from textcapsules.config.sections import (
 from textcapsules.errors import ConfigError
 from textcapsules.reading import read_regular
 
-__all__ = ["PRESETS", "RunConfig", "from_dict", "preset", "read_config", "restore"]
+__all__ = [
+    "FORMER",
+    "PRESETS",
+    "RunConfig",
+    "from_dict",
+    "preset",
+    "read_config",
+    "restore",
+]
 
 MAX_BYTES = 1 << 24  # of a file of options
 
@@ -81,6 +89,9 @@ class RunConfig:
         }
         return tomli_w.dumps({"preset": name, **kept})
 
+
+# What was done before an option was there, where its default is something else.
+FORMER: dict[tuple[str, str], Any] = {("train", "calibrate_on"): "joined"}
 
 # What each preset changes in the defaults, which are the paper's text.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -153,12 +164,16 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
 def restore(values: Mapping[str, Any]) -> RunConfig:
     """Return a finished run from all its options, as `RunConfig.to_dict` gave them.
 
-    An option that a later version has added is at its default, whatever its preset has
-    become since: that is how the run was made.
+    An option that a later version has added is at its default, or where that is not
+    what was done before (`FORMER`) at what was, whatever its preset has become since:
+    that is how the run was made.
     """
     sections = dict(values)
     name = preset(sections.pop("preset", "best")).preset  # one that there is
-    return RunConfig(preset=name).replace(**sections)
+    run = RunConfig(preset=name)
+    for (section, option), value in FORMER.items():
+        run = run.replace(**{section: {option: value}})
+    return run.replace(**sections)
 
 
 def read_config(path: Path | str) -> RunConfig:

@@ -360,8 +360,8 @@ class TrainConfig(Checked):
     )
     select: Literal["auto", "accuracy", "joined", "last"] = option(
         "auto",
-        "Which epoch is kept: best dev accuracy, best exact match on joined dev texts "
-        "(auto for multi-label), or the last",
+        "Which epoch is kept: best dev accuracy, best exact match on the documents of "
+        "--calibrate-on (joined; auto for multi-label), or the last",
     )
     joined: float | None = option(
         0.0,
@@ -378,7 +378,19 @@ class TrainConfig(Checked):
         high=1.0,
     )
     threshold_for: Literal["exact-match", "micro-f1"] = option(
-        "exact-match", "What the calibrated threshold makes best on joined dev texts"
+        "exact-match",
+        "What the calibrated thresholds make best on the documents of --calibrate-on",
+    )
+    calibrate_on: Literal["joined", "single+joined"] = option(
+        "single+joined",
+        "Documents that thresholds, and the epoch with --select joined, are chosen on: "
+        "pairs of dev texts joined, or the single dev texts and as many such pairs; "
+        "dev texts of which some have several labels are taken as they are",
+    )
+    thresholds: Literal["one", "per-label"] = option(
+        "one",
+        "One threshold for all labels, or one per label, which lies near the common "
+        "one for a label with few dev texts (some 20 bring it half way to its own)",
     )
     checkpoint_seconds: float = option(
         10.0, "Least time between checkpoints (0: one after every epoch)", low=0.0

@@ -59,6 +59,7 @@ def result_tables(report: Report) -> list[ReportTable]:
     task = report.classifier.labels.task
     if task == "single-label" and found.single_label is not None:
         return [by_label]
+    on = report.classifier.record.get("calibration", {}).get("on", "nothing")
     averages = [
         (name, *(percent(figures[key]) for key in METRICS.values()))
         for name, figures in (
@@ -70,7 +71,8 @@ def result_tables(report: Report) -> list[ReportTable]:
         "All labels past a threshold, in percent",
         ("threshold", *METRICS),
         averages,
-        "Micro: over all decisions. Macro: over labels. Samples: over texts.",
+        "Micro: over all decisions. Macro: over labels. Samples: over texts. "
+        f"Thresholds were calibrated on {on}.",
     )
     return [together, by_label]
 
@@ -101,10 +103,11 @@ def mix_up_table(found: Sequence[MixUp], top: int = 10) -> ReportTable | None:
 
 def training_table(record: Mapping[str, Any]) -> ReportTable:
     """Return one row an epoch."""
+    on = record.get("calibration", {}).get("on", "dev documents")
     columns = {
         "dev accuracy": "dev_accuracy",
-        "exact match, joined dev texts": "dev_exact_match",
-        "micro F1, joined dev texts": "dev_micro_f1",
+        f"exact match, {on}": "dev_exact_match",
+        f"micro F1, {on}": "dev_micro_f1",
     }
     epochs = record["epochs"]
     kept = {name: key for name, key in columns.items() if key in epochs[0]}

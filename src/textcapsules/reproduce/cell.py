@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from textcapsules.config import RunConfig
+from textcapsules.config import FORMER, RunConfig
 from textcapsules.data.catalogue import card
 from textcapsules.errors import ConfigError
 from textcapsules.reproduce.systems import SYSTEMS
@@ -71,9 +71,11 @@ class Cell:
 def differences(config: RunConfig) -> dict[str, Any]:
     """Return the options that differ from the defaults, by dotted name.
 
-    A default that a later version adds does not change what a run is.
+    A default that a later version adds does not change what a run is; where it is not
+    what runs did before, what they did counts as the default (`FORMER`).
 
-    >>> differences(RunConfig().replace(model={"iterations": 5}))
+    >>> before = {"calibrate_on": "joined"}
+    >>> differences(RunConfig().replace(model={"iterations": 5}, train=before))
     {'model.iterations': 5}
     """
     found = {}
@@ -82,9 +84,9 @@ def differences(config: RunConfig) -> dict[str, Any]:
         if part.name == "preset":  # what it stands for is in the options themselves
             continue
         for option in fields(section):
-            value = getattr(section, option.name)
-            same = value == getattr(default, option.name)
-            if not same and (part.name, option.name) not in UNKEYED:
+            value, place = getattr(section, option.name), (part.name, option.name)
+            same = value == FORMER.get(place, getattr(default, option.name))
+            if not same and place not in UNKEYED:
                 found[f"{part.name}.{option.name}"] = value
     return found
 

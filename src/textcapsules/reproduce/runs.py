@@ -22,6 +22,7 @@ from textcapsules.evaluate import evaluate_scores
 from textcapsules.model.score import score_documents
 from textcapsules.reproduce.cell import REUTERS, Cell, differences
 from textcapsules.reproduce.record import Record
+from textcapsules.reproduce.systems import Options
 from textcapsules.text.encode import Encoder
 from textcapsules.training.prepare import Encoded, Prepared, target_matrix
 from textcapsules.training.run import Measure, train
@@ -29,7 +30,24 @@ from textcapsules.training.selection import DevSet
 
 __all__ = ["Place", "execute"]
 
-UNEQUAL = 0.2  # least share of the shorter of two joined parts: a second calibration
+# Two more calibrations, the same for every run: one threshold on joined dev texts of
+# unequal parts, and one per label on these and the single dev texts.
+AGAIN: dict[str, Options] = {
+    "unequal": {
+        "train": {
+            "calibrate_on": "joined",
+            "joined_share": 0.2,
+            "thresholds": "one",
+        }
+    },
+    "per_label": {
+        "train": {
+            "calibrate_on": "single+joined",
+            "joined_share": 0.2,
+            "thresholds": "per-label",
+        }
+    },
+}
 NEVER = 1e9  # seconds between checkpoints: a run here is done again as a whole
 
 
@@ -62,8 +80,8 @@ def execute(cell: Cell, place: Place) -> Record:
             config, Path(folder) / "model", corpus=corpus, measure=measure
         )
     trained = classifier.record
-    unequal = calibrate_unequal(classifier, corpus.dev) if cell.tests else None
-    test = judge(classifier, corpus.test, cell.tests, unequal)
+    again = calibrate_again(classifier, corpus.dev) if cell.tests else {}
+    test = judge(classifier, corpus.test, cell.tests, again)
     best = trained["epochs"][trained["best_epoch"] - 1]
     facts = trained["corpus"]
     return {
@@ -79,7 +97,7 @@ def execute(cell: Cell, place: Place) -> Record:
             if name.startswith("dev_") and name != "dev_seconds"
         },
         "calibration": trained["calibration"],
-        **({} if unequal is None else {"unequal": unequal}),
+        **again,
         "test": test,
         "best_epoch": trained["best_epoch"],
         "losses": [round(epoch["loss"], 5) for epoch in trained["epochs"]],
@@ -150,28 +168,33 @@ def portable(config: RunConfig) -> RunConfig:
     )
 
 
-def calibrate_unequal(
+def calibrate_again(
     classifier: TextClassifier, dev: Sequence[Example]
-) -> dict[str, Any] | None:
-    """Return the threshold from joined dev texts of unequal parts, for several labels.
+) -> dict[str, dict[str, Any]]:
+    """Return the further calibrations (`AGAIN`) of a system that gives several labels.
 
     None for a system of one label, or where dev texts have several themselves.
     """
     if classifier.labels.task != "multi-label":
-        return None
+        return {}
     documents = classifier.encode([example.text for example in dev])
     targets = target_matrix(dev, classifier.labels.names)
     if (targets.sum(1) > 1).any():
-        return None
-    config = classifier.config.replace(train={"joined_share": UNEQUAL})
-    return DevSet(config, Encoded(documents, targets)).calibrate(classifier.network)
+        return {}
+    scores = score_documents(classifier.network, documents)
+    return {
+        name: DevSet(
+            classifier.config.replace(**options), Encoded(documents, targets)
+        ).calibrate(classifier.network, scores)
+        for name, options in AGAIN.items()
+    }
 
 
 def judge(
     classifier: TextClassifier,
     examples: Sequence[Example],
     tests: Sequence[str],
-    unequal: Mapping[str, Any] | None,
+    again: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the figures on every test set; they are parts of one list of texts."""
     if not tests:  # a search never looks
@@ -188,7 +211,10 @@ def judge(
                 if is_multi(name)
                 else (scores, targets)
             ),
-            None if unequal is None else unequal["threshold"],
+            {
+                name: found.get("thresholds", found["threshold"])
+                for name, found in again.items()
+            },
         )
         for name in tests
     }
@@ -203,9 +229,16 @@ def figures(
     classifier: TextClassifier,
     scores: NDArray,
     targets: NDArray,
-    unequal: float | None,
+    again: Mapping[str, Sequence[float] | float],
 ) -> dict[str, Any]:
-    """Return all figures of one test set, and which texts were right as hex bits."""
+    """Return all figures of one test set, and which texts were right as hex bits.
+
+    Args:
+        classifier: a trained model.
+        scores: (N, J), its own.
+        targets: (N, J).
+        again: other thresholds to judge it with, by name: one for all, or one each.
+    """
     labels = classifier.labels
     several = labels.task == "multi-label"
     result = evaluate_scores(
@@ -224,12 +257,11 @@ def figures(
             classifier.decide(scores, multi_label=True),
         ),
     }
-    if unequal is not None:
-        again = evaluate_scores(scores, targets, labels.names, unequal, several=True)
-        decisions["unequal"] = (
-            again.multi_label,
-            classifier.decide(scores, multi_label=True, threshold=unequal),
-        )
+    for name, least in again.items():
+        found = evaluate_scores(scores, targets, labels.names, least, several=True)
+        past = scores >= np.asarray(least, dtype=scores.dtype)
+        past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
+        decisions[name] = (found.multi_label, past)
     for name, (found, decided) in decisions.items():
         right = (decided == (targets > 0)).all(1)
         said = {"right": bits(right), "answers": label_sets(decided)}

@@ -3,7 +3,7 @@
 import hashlib
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +286,8 @@ def finish(
         network.load_state_dict(best.weights, strict=False)  # frozen ones stay
         network.eval()
     calibration = dev.calibrate(network)
-    classifier = classifier_of(prepared, calibration["threshold"])
+    one = (calibration["threshold"],) * len(prepared.corpus.labels)
+    classifier = classifier_of(prepared, calibration.get("thresholds", one))
     warnings = list(start.get("warnings", ()))
     if message := learnt_nothing(records[best.epoch], dev):
         warnings.append(message)
@@ -331,10 +332,13 @@ def learnt_nothing(record: dict[str, Any], dev: DevSet) -> str | None:
     )
 
 
-def classifier_of(prepared: Prepared, threshold: float = 0.5) -> TextClassifier:
-    """Return the run's network with its vocabulary and labels."""
+def classifier_of(
+    prepared: Prepared, thresholds: Sequence[float] | None = None
+) -> TextClassifier:
+    """Return the run's network with its vocabulary, labels and a threshold of each."""
     names = prepared.corpus.labels
-    labels = Labels(names, (threshold,) * len(names), prepared.config.train.task)
+    least = (0.5,) * len(names) if thresholds is None else tuple(thresholds)
+    labels = Labels(names, least, prepared.config.train.task)
     return TextClassifier(prepared.config, prepared.tokenizer, labels, prepared.network)
 
 
