@@ -171,6 +171,11 @@ class ModelConfig(Checked):
     )
     iterations: int = option(3, "Iterations of routing", low=1, high=1000)
     leaky: bool = option(True, "Leaky softmax: a child may route to nobody")
+    compete: bool = option(
+        True,
+        "What a child gives one parent it takes from the others, by a softmax; off: a "
+        "sigmoid for each parent, for comparison (plain code alone)",
+    )
     amendment: bool = option(True, "Couplings are scaled by the child's length")
     normalise: Literal["none", "total"] = option(
         "none",

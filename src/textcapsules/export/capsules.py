@@ -67,7 +67,8 @@ def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
         if left:
             agreed = agreement.agree(poses)
             logits = agreed if logits is None else graph.op("Add", logits, agreed)
-            shares = softmax(graph, logits, existence, n_parents, leak)
+            compete = layer.options.compete
+            shares = softmax(graph, logits, n_parents, leak, compete, axis=2)
             couplings = graph.op("Mul", existence, shares)
     return poses  # type: ignore[possibly-undefined]  # there is at least one iteration
 
@@ -93,11 +94,7 @@ def attend(graph: Graph, layer: AttentionClasses, children: str, inside: str) ->
     asked = layer_norm(graph, query, layer)
     for left in reversed(range(layer.iterations)):
         logits = graph.op("MatMul", asked, turned)  # (B, J, I)
-        if leak:
-            zero = graph.op("Sub", inside, inside)
-            logits = graph.op("Concat", logits, zero, axis=1)
-        shares = graph.op("Softmax", logits, axis=1)
-        shares = graph.slice(shares, 1, 0, len(layer.query))
+        shares = softmax(graph, logits, len(layer.query), leak, layer.compete, axis=1)
         couplings = graph.op("Mul", shares, inside)
         mass = graph.reduce("ReduceSum", couplings, 2)  # (B, J, 1)
         least = graph.op("Add", mass, graph.constant(LEAST_MASS))
@@ -134,13 +131,22 @@ def layer_norm(graph: Graph, values: str, layer: AttentionClasses) -> str:
     )
 
 
-def softmax(graph: Graph, logits: str, like: str, n_parents: int, leak: int) -> str:
-    """Softmax over the parents, and over one more of logit zero if it may leak."""
+def softmax(
+    graph: Graph, logits: str, n_parents: int, leak: int, compete: bool, *, axis: int
+) -> str:
+    """Softmax over the parents, and over one more of logit zero if it may leak.
+
+    Parents that do not compete have a sigmoid each (`coupling_softmax`).
+    """
+    if not compete:
+        others = graph.constant(np.log(max(n_parents - 1 + leak, 1e-30)))
+        return graph.op("Sigmoid", graph.op("Sub", logits, others))
     if not leak:
-        return graph.op("Softmax", logits, axis=2)
-    zero = graph.op("Sub", like, like)  # (B, W, 1, I)
-    shares = graph.op("Softmax", graph.op("Concat", logits, zero, axis=2), axis=2)
-    return graph.slice(shares, 2, 0, n_parents)
+        return graph.op("Softmax", logits, axis=axis)
+    first = graph.slice(logits, axis, 0, 1)
+    zero = graph.op("Sub", first, first)
+    shares = graph.op("Softmax", graph.op("Concat", logits, zero, axis=axis), axis=axis)
+    return graph.slice(shares, axis, 0, n_parents)
 
 
 class Agreement:

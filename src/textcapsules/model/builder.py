@@ -273,6 +273,7 @@ def build_classes(
             capsule_size=config.capsule_size,
             iterations=config.iterations,
             leaky=config.leaky,
+            compete=config.compete,
         )
     return ClassCapsules(
         n_children=n_children,
@@ -297,5 +298,6 @@ def routed_settings(config: ModelConfig) -> dict[str, Any]:
             config.amendment,
             config.squash,
             config.normalise,
+            config.compete,
         ),
     }

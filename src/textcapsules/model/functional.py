@@ -8,6 +8,7 @@ A squash keeps a pose's direction and maps its norm x to a length f(x). All of t
 `none` have f(x) < 1, so that a length can be read as a probability of existence.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -70,7 +71,14 @@ def leaky_softmax(logits: Float[Tensor, "*n"], dim: int = -1) -> Float[Tensor, "
 
 
 def coupling_softmax(
-    logits: Float[Tensor, "*n"], *, leaky: bool, dim: int = -1
+    logits: Float[Tensor, "*n"], *, leaky: bool, compete: bool = True, dim: int = -1
 ) -> Float[Tensor, "*n"]:
-    """Leaky or plain softmax over the parents, which lie along `dim`."""
-    return leaky_softmax(logits, dim) if leaky else torch.softmax(logits, dim)
+    """Leaky or plain softmax over the parents, which lie along `dim`.
+
+    Parents that do not `compete` have a sigmoid each, so that one's gain is no other's
+    loss. Logits of zero give what the softmax gives.
+    """
+    if compete:
+        return leaky_softmax(logits, dim) if leaky else torch.softmax(logits, dim)
+    n_others = logits.shape[dim] if leaky else logits.shape[dim] - 1
+    return torch.sigmoid(logits - math.log(n_others) if n_others else logits + math.inf)

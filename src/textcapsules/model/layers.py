@@ -339,9 +339,11 @@ class AttentionClasses(nn.Module):
         capsule_size: int,
         iterations: int,
         leaky: bool,
+        compete: bool = True,
     ) -> None:
         super().__init__()
-        self.n_classes, self.iterations, self.leaky = n_classes, iterations, leaky
+        self.n_classes, self.iterations = n_classes, iterations
+        self.leaky, self.compete = leaky, compete
         self.key = nn.Linear(child_size, capsule_size)
         self.value = nn.Linear(child_size, capsule_size)
         self.query = nn.Parameter(torch.randn(n_classes + orphan, capsule_size))
@@ -366,6 +368,7 @@ class AttentionClasses(nn.Module):
             self.norm,
             iterations=self.iterations,
             leaky=self.leaky,
+            compete=self.compete,
         )
         logits = self.logits(found)
         votes = inside.any(1, keepdim=True)  # a text without words has no class

@@ -41,9 +41,13 @@ def scalar_routing(u, W, beta, mask, options, gain):
     for _ in range(options.iterations):
         c = np.zeros((I, J))
         for i in range(I):
-            total = sum(math.exp(x) for x in b[i]) + (1.0 if options.leaky else 0.0)
+            leak = 1.0 if options.leaky else 0.0
+            total = sum(math.exp(x) for x in b[i]) + leak
             for j in range(J):
-                c[i, j] = weight[i] * math.exp(b[i, j]) / total
+                # Parents that do not compete: the others as they were at first.
+                alone = math.exp(b[i, j]) + J - 1 + leak
+                share = math.exp(b[i, j]) / (total if options.compete else alone)
+                c[i, j] = weight[i] * share
         v = np.zeros((J, H))
         for j in range(J):
             s = [sum(c[i, j] * vote[i, j, h] for i in range(I)) for h in range(H)]
@@ -70,6 +74,11 @@ ALL_OPTIONS = [
     RoutingOptions(iterations, leaky, amendment, squash, normalise)
     for iterations, leaky, amendment, squash, normalise in itertools.product(
         (1, 2, 3, 5), (True, False), (True, False), FORMULAS, ("none", "total")
+    )
+] + [
+    RoutingOptions(iterations, leaky, normalise=normalise, compete=False)
+    for iterations, leaky, normalise in itertools.product(
+        (1, 3), (True, False), ("none", "total")
     )
 ]
 

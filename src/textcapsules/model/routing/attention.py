@@ -44,6 +44,7 @@ def attend(
     *,
     iterations: int = 3,
     leaky: bool = True,
+    compete: bool = True,
 ) -> Attended:
     """Route children to J parents.
 
@@ -55,6 +56,7 @@ def attend(
         normalise: LN, of the last axis.
         iterations: how often the parents ask.
         leaky: whether a child may answer nobody.
+        compete: whether what one parent wins is lost to the others.
     """
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1; got {iterations}.")
@@ -63,7 +65,8 @@ def attend(
     asked = normalise(queries).expand(len(keys), -1, -1)  # (B, J, H)
     for left in reversed(range(iterations)):
         logits = asked @ scaled.mT  # b, (B, J, I)
-        couplings = inside * coupling_softmax(logits, leaky=leaky, dim=1)
+        shares = coupling_softmax(logits, leaky=leaky, compete=compete, dim=1)
+        couplings = inside * shares
         mass = couplings.sum(2)  # (B, J)
         poses = couplings @ values / (mass + LEAST_MASS).unsqueeze(2)  # (B, J, H)
         if left:

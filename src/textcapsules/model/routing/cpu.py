@@ -53,6 +53,8 @@ def supports(
         return f"the type is {capsules.dtype}, neither float32 nor float64"
     if any(t.dtype != capsules.dtype for t in tensors):
         return "the types of capsules, transform and bias differ"
+    if not options.compete:
+        return "the parents do not compete"
     if options.squash not in SQUASH_CODES:
         return f"the squash {options.squash!r} is unknown"
     if options.normalise not in NORMALISE_CODES:

@@ -59,6 +59,8 @@ def supports(
         return f"poses have {size} numbers, more than {_LARGEST_POSE}"
     if not (capsules.numel() and transform.numel()):
         return "there is nothing to route: a tensor is empty"
+    if not options.compete:
+        return "the parents do not compete"
     if options.squash not in (*SQUASHES, "none"):
         return f"the squash {options.squash!r} has no kernel"
     if options.normalise not in ("none", "total"):

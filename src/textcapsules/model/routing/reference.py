@@ -35,6 +35,7 @@ class RoutingOptions(NamedTuple):
     amendment: bool = True
     squash: str = "norm"
     normalise: str = "none"
+    compete: bool = True  # softmax over the parents; else a sigmoid each
 
 
 class Routed(NamedTuple):
@@ -117,12 +118,17 @@ def iterate(
     paper also updates the logits after the last iteration; nothing reads them.
     """
     B, _, I = existence.shape  # noqa: E741
+
+    def couple(logits: Tensor) -> Tensor:  # c, (B, J, I)
+        leaky, compete = options.leaky, options.compete
+        return existence * coupling_softmax(logits, leaky=leaky, compete=compete, dim=1)
+
     logits = existence.new_zeros(B, n_parents, I)  # b
-    couplings = existence * coupling_softmax(logits, leaky=options.leaky, dim=1)  # c
+    couplings = couple(logits)
     poses = squash(gather(couplings), options.squash)  # v, (B, J, H)
     for _ in range(options.iterations - 1):
         logits = logits + agree(poses)
-        couplings = existence * coupling_softmax(logits, leaky=options.leaky, dim=1)
+        couplings = couple(logits)
         poses = squash(gather(couplings), options.squash)
     return Routed(poses, pose_length(poses), couplings.transpose(1, 2))
 
