@@ -29,6 +29,7 @@ __all__ = [
     "label_thresholds",
 ]
 
+PAIRED_BY = ("texts", "labels")
 MAX_CANDIDATES = 400
 CLIP = 1e-4  # least distance of a score from 0 and 1 where its logit is taken
 HALF_WAY = 20  # positive texts that bring a label's bias half way to its own
@@ -56,13 +57,22 @@ OBJECTIVES: dict[str, Callable[[NDArray, NDArray], float]] = {
 }
 
 
-def joined_pairs(targets: NDArray, n_pairs: int, seed: Any) -> NDArray:
-    """Draw `n_pairs` pairs of rows (N, 2) that share no label, each row in turn.
+def joined_pairs(
+    targets: NDArray, n_pairs: int, seed: Any, *, by: str = "texts"
+) -> NDArray:
+    """Draw `n_pairs` pairs of rows (N, 2) that share no label.
 
-    Rows whose labels all others share have no partner and are left out.
+    By texts, each row is the first of a pair in turn, and common labels are as common
+    among the pairs. By labels, every label is as likely in a pair as any other: which
+    labels real texts have together, single ones cannot tell. Rows whose labels all
+    others share have no partner and are left out.
     """
+    if by not in PAIRED_BY:
+        raise ValueError(f"by must be {' or '.join(PAIRED_BY)}; got {by!r}.")
     rng = np.random.default_rng(seed)
     targets = targets.astype(bool)
+    if by == "labels":
+        return label_pairs(targets, n_pairs, rng)
     pairs, n_texts = [], len(targets)
     order: list[int] = []
     lonely: set[int] = set()
@@ -76,6 +86,31 @@ def joined_pairs(targets: NDArray, n_pairs: int, seed: Any) -> NDArray:
             lonely.add(first)
             continue
         pairs.append((first, int(rng.choice(partners))))
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def label_pairs(targets: NDArray, n_pairs: int, rng: np.random.Generator) -> NDArray:
+    """Draw a label, a row that has it, another label, and a row that has that one.
+
+    The second row shares no label with the first.
+    """
+    rows = [np.flatnonzero(column) for column in targets.T]  # of each label
+    pairs: list[tuple[int, int]] = []
+    partners: dict[int, list[NDArray]] = {}  # of a first row, by label
+    usable = [label for label, found in enumerate(rows) if len(found)]
+    while len(pairs) < n_pairs and usable:
+        label = usable[rng.integers(len(usable))]
+        first = int(rng.choice(rows[label]))
+        if first not in partners:
+            is_apart = ~(targets & targets[first]).any(1)  # (N,)
+            apart = [found[is_apart[found]] for found in rows]
+            partners[first] = [found for found in apart if len(found)]
+        if not partners[first]:
+            rows[label] = rows[label][rows[label] != first]
+            usable = [label for label, found in enumerate(rows) if len(found)]
+            continue
+        others = partners[first][rng.integers(len(partners[first]))]
+        pairs.append((first, int(rng.choice(others))))
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 

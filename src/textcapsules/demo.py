@@ -141,7 +141,9 @@ def train_rival(corpus: Corpus) -> tuple[TfidfClassifier, float]:
 def joined_set(texts: list[str], targets: NDArray) -> tuple[list[str], NDArray]:
     """Return texts and as many joined ones, in pairs as the network has them on dev."""
     config = demo_config()
-    pairs = joined_pairs(targets, len(texts), config.data.split_seed)
+    pairs = joined_pairs(
+        targets, len(texts), config.data.split_seed, by=config.train.joined_by
+    )
     joined = join_texts(
         texts,
         pairs,

@@ -382,6 +382,11 @@ class TrainConfig(Checked):
         above=0.0,
         high=1.0,
     )
+    joined_by: Literal["texts", "labels"] = option(
+        "texts",
+        "How joined texts are drawn, in training and on dev: every text as often as "
+        "any other, or every label",
+    )
     threshold_for: Literal["exact-match", "micro-f1"] = option(
         "exact-match",
         "What the calibrated thresholds make best on the documents of --calibrate-on",

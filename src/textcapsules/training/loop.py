@@ -177,7 +177,12 @@ def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
     n_joined = round((config.train.joined or 0) * len(train.documents))
     if not n_joined:
         return train
-    pairs = joined_pairs(train.targets, n_joined, [config.train.seed, epoch])
+    pairs = joined_pairs(
+        train.targets,
+        n_joined,
+        [config.train.seed, epoch],
+        by=config.train.joined_by,
+    )
     joined, targets = join_documents(
         *train,
         pairs,

@@ -38,7 +38,12 @@ class DevSet:
         if (dev.targets.sum(1) > 1).any():
             self.source = "dev documents"
             return
-        pairs = joined_pairs(dev.targets, len(dev.documents), config.data.split_seed)
+        pairs = joined_pairs(
+            dev.targets,
+            len(dev.documents),
+            config.data.split_seed,
+            by=config.train.joined_by,
+        )
         joined = join_documents(
             *dev,
             pairs,
