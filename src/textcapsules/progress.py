@@ -18,7 +18,7 @@ def percent(value: float | None) -> str:
 
 
 @contextmanager
-def training_bar(n_epochs: int, *, quiet: bool) -> Iterator[dict[str, Any]]:
+def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
     """Yield `on_step` and `on_epoch` for a training run.
 
     On a terminal they drive a bar with loss, dev score and time left; elsewhere there
@@ -28,21 +28,21 @@ def training_bar(n_epochs: int, *, quiet: bool) -> Iterator[dict[str, Any]]:
         yield {"on_step": None, "on_epoch": None if quiet else epoch_line}
         return
     columns = (
-        TextColumn("epoch {task.fields[epoch]}/" + str(n_epochs)),
+        TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),
         TextColumn("loss {task.fields[loss]}  dev {task.fields[dev]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("train", epoch=1, loss="-", dev="-", total=None)
+        task = bar.add_task("train", epoch="1", loss="-", dev="-", total=None)
 
         def on_step(step: Any) -> None:
             done = step.epoch * step.n_steps + step.step + 1
             bar.update(
                 task,
-                total=n_epochs * step.n_steps,
+                total=step.n_epochs * step.n_steps,
                 completed=done,
-                epoch=step.epoch + 1,
+                epoch=f"{step.epoch + 1}/{step.n_epochs}",
                 loss=f"{step.loss:.4f}",
             )
 

@@ -50,7 +50,7 @@ def demo(
     if serve:
         check_start(port=port)
     config = demo_config()
-    with training_bar(config.train.epochs, quiet=json) as watch:
+    with training_bar(quiet=json) as watch:
         result = run_demo(out, config=config, overwrite=overwrite, **watch)
     rows = [
         (

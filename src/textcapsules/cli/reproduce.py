@@ -140,8 +140,7 @@ def reproduce(
 
 def do_display(campaign: Any, cell: Any, place: Any, json: bool) -> list[Path]:
     """Train the models of a display and write it."""
-    epochs = cell.config.train.epochs
-    with keeps_records(campaign), training_bar(epochs, quiet=json) as watch:
+    with keeps_records(campaign), training_bar(quiet=json) as watch:
         written = campaign.write_display(cell, place, **watch)
     if cell.table == "table6":
         say(

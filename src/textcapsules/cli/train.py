@@ -98,7 +98,7 @@ def train(
         from textcapsules.training import run as runs
 
         folder = out or Path("runs/model")
-        with goes_on(folder), training_bar(run.train.epochs, quiet=json) as watch:
+        with goes_on(folder), training_bar(quiet=json) as watch:
             classifier = runs.train(
                 run,
                 folder,
@@ -110,7 +110,7 @@ def train(
     record = classifier.record
     best = record["epochs"][record["best_epoch"] - 1]
     n_texts = record["texts"]["train"]
-    n_joined = round((classifier.config.train.joined or 0) * n_texts)
+    n_joined = round(classifier.config.train.joined * n_texts)
     joined = f" and {n_joined:,} joined ones" if n_joined else ""
     least = classifier.labels.thresholds
     shown = list(dict.fromkeys(f"{each:.3f}" for each in (min(least), max(least))))
@@ -158,9 +158,7 @@ def how_to_go_on(folder: Path) -> str:
 
 
 def _resume(folder: Path, epochs: int | None, quiet: bool) -> Any:
-    from textcapsules.classifier import read_run_config
     from textcapsules.training import run as runs
 
-    n_epochs = epochs or read_run_config(folder).train.epochs
-    with training_bar(n_epochs, quiet=quiet) as watch:
+    with training_bar(quiet=quiet) as watch:
         return runs.resume(folder, epochs=epochs, **watch)

@@ -311,16 +311,19 @@ class TrainConfig(Checked):
     task: Literal["auto", "single-label", "multi-label"] = option(
         "auto", "One label a text, or all it deserves; auto follows the data"
     )
-    start_length: float | None = option(
+    start_length: float = option(
         0.0,
         "Mean length that capsules of every layer are scaled to before training, on "
-        "some training texts (0: as they are drawn; in preset best 0.4 with word "
-        "vectors from a file, else 0)",
+        "some training texts (0: as they are drawn)",
         low=0.0,
         below=1.0,
     )
-    epochs: int = option(
-        20, "Passes over the training texts, at most", low=1, high=1_000_000
+    epochs: int | None = option(
+        20,
+        "Passes over the training texts, at most (in preset best 12, or where texts "
+        "are few as many as make 1,500 steps, up to 40)",
+        low=1,
+        high=1_000_000,
     )
     batch_size: int = option(25, "Texts in a batch", low=1, high=1_000_000)
     learning_rate: float = option(1e-3, "Adam's step", above=0.0)
@@ -368,10 +371,9 @@ class TrainConfig(Checked):
         "Which epoch is kept: best dev accuracy, best exact match on the documents of "
         "--calibrate-on (joined; auto for multi-label), or the last",
     )
-    joined: float | None = option(
+    joined: float = option(
         0.0,
-        "Training texts made by joining two, per single one, drawn each epoch (in "
-        "preset best 1 for a network that is to give several labels and is shown one)",
+        "Training texts made by joining two, per single one, drawn each epoch",
         low=0.0,
         high=100.0,
     )

@@ -123,7 +123,7 @@ class CapsuleClassifier(StoredClassifier):
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="textcapsules-") as folder,
-                training_bar(config.train.epochs, quiet=not self.verbose) as watch,
+                training_bar(quiet=not self.verbose) as watch,
             ):
                 model = train(config, Path(folder) / "model", corpus=corpus, **watch)
         except DataError as error:

@@ -30,7 +30,7 @@ from textcapsules.reproduce.workers import Outcome, run_here, run_many
 __all__ = ["Campaign", "Result", "check_tables"]
 
 PAGE, FAILURES = "TABLES.md", "failures.jsonl"
-ALL = ("table1", "table5", "ablation", "a4", "figure3", "tuning")
+ALL = ("table1", "table5", "ablation", "a4", "figure3", "ladder", "tuning")
 # Seeds that the tables look for, however many this command asks for.
 MOST_SEEDS = 10
 

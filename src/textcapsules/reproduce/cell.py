@@ -64,7 +64,8 @@ class Cell:
         entry = card(self.config.data.source)
         texts = entry.files[entry.train[0]].rows
         longer = 5.0 if self.corpus in REUTERS else 1.0
-        epochs = self.config.train.epochs if not self.config.train.patience else 8
+        epochs = self.config.train.epochs or 12
+        epochs = epochs if not self.config.train.patience else 8
         return SYSTEMS[self.system].cost * texts * longer * epochs
 
 

@@ -30,8 +30,12 @@ BATCH, LARGE_BATCH = 25, 50
 PRECISION = "tf32"
 # Every system is calibrated on the same documents: unless a table's line says otherwise
 # on joined ones alone, both parts whole.
-CALIBRATED: Options = {"train": {"calibrate_on": "joined", "joined_share": 1.0}}
+CALIBRATED: Options = {
+    "train": {"calibrate_on": "joined", "joined_share": 1.0, "joined_by": "texts"}
+}
 SINGLE_AND_JOINED = {"calibrate_on": "single+joined", "joined_share": 0.2}
+BY_LABEL = {**SINGLE_AND_JOINED, "joined_by": "labels"}
+LONG = {"max_tokens": 400}
 LARGE = ("ag-news", "sst2-phrases")
 
 EPOCH_BY: dict[str, Options] = {
@@ -42,6 +46,11 @@ EPOCH_BY: dict[str, Options] = {
     "single+joined": {"train": {"select": "joined", **SINGLE_AND_JOINED}},
     "trained-joined, single+joined": {
         "train": {"select": "joined", "joined": 1.0, **SINGLE_AND_JOINED}
+    },
+    "by label, 400 tokens": {"text": LONG, "train": {"select": "joined", **BY_LABEL}},
+    "trained-joined, by label, 400 tokens": {
+        "text": LONG,
+        "train": {"select": "joined", "joined": 1.0, **BY_LABEL},
     },
 }
 ABLATION: dict[str, Options] = {
@@ -62,6 +71,40 @@ ABLATION: dict[str, Options] = {
     "sabour-squash": {"model": {"squash": "sabour"}},  # the paper has no such row
 }
 CURVES = (1, 3, 5)  # iterations of figure 3
+# From preset paper to preset best, every step on top of those before it.
+LADDER: dict[str, Options] = {
+    "preset paper": {},
+    "no convolutional capsules": {"model": {"conv_capsules": False}},
+    "normalised weights": {"model": {"normalise": "total"}},
+    "n-grams side by side": {"model": {"joint": True}},
+    "100 filters, 16 capsule types": {"model": {"filters": 100, "capsule_types": 16}},
+    "n-grams over the ends": {"model": {"edges": True}},
+    "dropout 0.4 on word vectors": {"model": {"dropout": 0.4}},
+    "word vectors at a tenth of the rate": {"train": {"vector_rate": 0.1}},
+    "rate 0.002, rising and falling": {
+        "train": {
+            "epochs": None,
+            "patience": 0,
+            "learning_rate": 2e-3,
+            "schedule": "linear",
+            "warmup": 0.1,
+            "weight_decay": 0.01,
+        }
+    },
+    "n-grams of one to five words: preset best": {
+        "text": LONG,  # of these corpora only Reuters has longer texts than 200
+        "model": {"ngram_sizes": (1, 2, 3, 4, 5)},
+    },
+}
+LADDER_ON = {  # folds or seeds of each
+    "mr": 10,
+    "cr": 5,
+    "subj": 5,
+    "trec": 5,
+    "sst2": 5,
+    "ag-news": 5,
+    "reuters-full": 5,
+}
 
 
 class Plan:
@@ -149,11 +192,7 @@ class Plan:
         settled = (PRESETS[entry.preset], entry.options, own, CALIBRATED)
         for options in (*settled, *extra):
             config = config.replace(**options)
-        joined = config.train.joined or 0.0  # where a table does not say, none has them
-        config = config.replace(
-            text={"unknown": "keep"},  # for every system alike
-            train={"joined": joined},
-        )
+        config = config.replace(text={"unknown": "keep"})  # for every system alike
         if config.train.select == "last":  # every epoch is the last one's beginning
             config = config.replace(train={"patience": 0})
         for section, values in self.adjust.items():
@@ -219,6 +258,17 @@ def figure3(plan: Plan) -> Iterator[Cell]:
         yield from plan.repeated("figure3", entry, "reuters-multi", setting, options)
 
 
+def ladder(plan: Plan) -> Iterator[Cell]:
+    """From preset paper to preset best, one thing more each step."""
+    entry, settled = system("capsule_b_paper"), []
+    for step, options in LADDER.items():
+        settled.append(options)
+        for corpus, most in LADDER_ON.items():
+            calibrated = EPOCH_BY["by label, 400 tokens"] if corpus in REUTERS else {}
+            every = (*settled, calibrated)
+            yield from plan.repeated("ladder", entry, corpus, step, *every, most=most)
+
+
 def search(plan: Plan) -> Iterator[Cell]:
     """Every setting of every system on a fold or seed, or a few, judged on dev."""
     for entry in SYSTEMS.values():
@@ -263,6 +313,7 @@ TABLES = {
     "ablation": ablation,
     "a4": a4,
     "figure3": figure3,
+    "ladder": ladder,
     "search": search,
     "tuning": tuning,
 }

@@ -64,6 +64,11 @@ _LONGEST = {
 _PADDED: dict[str, Options] = {
     corpus: {"text": {"max_tokens": longest}} for corpus, longest in _LONGEST.items()
 }
+# On Reuters all networks read as many tokens, unless a table's line says otherwise.
+_CUT: dict[str, Options] = {
+    corpus: {"text": {"max_tokens": 200}}
+    for corpus in ("reuters-multi", "reuters-full")
+}
 # What the paper's text leaves open about its networks.
 _CAPSULES = _product(
     ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
@@ -82,6 +87,17 @@ def _capsule(name: str, title: str, **given: Any) -> System:
     return System(
         name, title, "capsule", options, given.pop("settings", _CAPSULES), cost=cost
     )._replace(**given)
+
+
+def _variant(name: str, title: str, model: dict[str, Any]) -> System:
+    return _capsule(
+        f"capsule_b_best_{name}",
+        f"Capsules, preset best, {title}",
+        model=model,
+        preset="best",
+        settings=({"train": {"patience": 0}},),
+        by_corpus=_CUT,
+    )
 
 
 def _network(
@@ -209,12 +225,31 @@ SYSTEMS: dict[str, System] = {
             settings=_FIXED,
             by_corpus=_PADDED,
         ),
+        # What preset best was before: found by `tuning`, then results/best/edges.json.
+        _capsule(
+            "capsule_b_tuned",
+            "Capsule-B, tuned",
+            model={
+                "dropout": 0.5,
+                "edges": True,
+                "transform_gain": 4.0,
+                "conv_window": 1,
+            },
+            settings=({"train": {"start_length": 0.4, "vector_rate": 0.1}},),
+        ),
+        # Found on dev: results/best/normalised.json.
         _capsule(
             "capsule_b_best",
-            "Capsule-B, preset best",
+            "Capsules, preset best",
             preset="best",
-            settings=({"train": {"start_length": 0.4}},),
+            settings=({"train": {"patience": 0}},),
+            by_corpus=_CUT,
         ),
+        # These differ from it in one thing each.
+        _variant("one_iteration", "one iteration", {"iterations": 1}),
+        _variant("no_competition", "no competition", {"compete": False}),
+        _variant("not_normalised", "not normalised", {"normalise": "none"}),
+        _variant("attention", "attention routing", {"routing": "attention"}),
         _classic("tfidf_svm", "TF-IDF + linear SVM", _COSTS),
         _classic("tfidf_lr", "TF-IDF + logistic regression", _COSTS),
         _classic(

@@ -1,4 +1,4 @@
-"""What preset `best` and the CNN beside it were chosen among: as many settings each.
+"""What two systems were chosen among, as many settings each: Capsule-B and a CNN.
 
 Word vectors may learn at a share of the rate. Capsules may start at a given length, the
 CNN may drop fewer features: a choice of its own for either. All that a setting decides
@@ -43,6 +43,6 @@ def _settings(
 _IN_TABLES: dict[str, Options] = {"as in the tables, n-grams over the ends": {}}
 
 TUNED: dict[str, dict[str, Options]] = {
-    "capsule_b_best": _settings("train", "start_length", 0.0, 0.4) | _IN_TABLES,
+    "capsule_b_tuned": _settings("train", "start_length", 0.0, 0.4) | _IN_TABLES,
     "cnn_tuned": _settings("rival", "output_dropout", 0.5, 0.3) | _IN_TABLES,
 }

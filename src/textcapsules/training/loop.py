@@ -33,6 +33,7 @@ class Step(NamedTuple):
 
     epoch: int
     step: int
+    n_epochs: int
     n_steps: int
     loss: float
 
@@ -55,11 +56,18 @@ class Trainer:
         self.average = AveragedWeights(self.network, decay) if decay else None
         self.progress = Progress([], None)
 
+    @property
+    def n_epochs(self) -> int:
+        """Return the passes over the texts, at most."""
+        n_epochs = self.config.train.epochs
+        assert n_epochs is not None  # `resolve` has settled it
+        return n_epochs
+
     def epochs(
         self, on_step: Callable[[Step], None] | None = None
     ) -> Iterator[dict[str, Any]]:
         """Run the epochs still to come and yield the record of each."""
-        for epoch in range(len(self.progress.records), self.config.train.epochs):
+        for epoch in range(len(self.progress.records), self.n_epochs):
             if self.exhausted():
                 return
             yield self.run_epoch(epoch, on_step)
@@ -139,7 +147,8 @@ class Trainer:
                 self.average.update(epoch * n_steps + step)
             total += loss
             if on_step is not None:
-                on_step(Step(epoch, step, n_steps, float(loss) / len(rows)))
+                mean = float(loss) / len(rows)
+                on_step(Step(epoch, step, self.n_epochs, n_steps, mean))
         mean = float(total) / len(documents)
         if not math.isfinite(mean):
             raise TextCapsulesError(
@@ -174,7 +183,7 @@ class Trainer:
 
 def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
     """Return the training texts and, if asked for, an epoch's draw of joined ones."""
-    n_joined = round((config.train.joined or 0) * len(train.documents))
+    n_joined = round(config.train.joined * len(train.documents))
     if not n_joined:
         return train
     pairs = joined_pairs(

@@ -9,8 +9,9 @@ from textcapsules.errors import ConfigError
 
 __all__ = ["resolve"]
 
-# Found on dev (reproduction/FINDINGS.md).
-START_LENGTH, JOINED = 0.4, 1.0
+# Found on dev (reproduction/FINDINGS.md): a falling learning rate must have time to
+# fall, so that few texts are read more often.
+EPOCHS, MOST_EPOCHS, LEAST_STEPS = 12, 40, 1500
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -21,12 +22,7 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         select = "joined" if task == "multi-label" else "accuracy"
     text, embeddings = resolve_text(config, corpus)
     has_several = any(len(example.labels) > 1 for example in corpus.train)
-    joined = config.train.joined
-    if joined is None:
-        network = config.model.architecture not in CLASSIC
-        shown_one = task == "multi-label" and not has_several
-        joined = JOINED if network and shown_one else 0.0
-    several = task == "multi-label" or joined > 0 or has_several
+    several = task == "multi-label" or config.train.joined > 0 or has_several
     return config.replace(
         text=text,
         model={"embeddings": embeddings},
@@ -34,17 +30,22 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         train={
             "task": task,
             "select": select,
-            "joined": joined,
-            "start_length": start_length(config),
+            "epochs": resolve_epochs(config, len(corpus.train)),
         },
     )
 
 
-def start_length(config: RunConfig) -> float:
-    """Return how long capsules are to start: drawn word vectors do better as drawn."""
-    if config.train.start_length is not None:
-        return config.train.start_length
-    return START_LENGTH if config.text.vectors is not None else 0.0
+def resolve_epochs(config: RunConfig, n_texts: int) -> int:
+    """Return the passes over the texts.
+
+    >>> from textcapsules.config import preset
+    >>> [resolve_epochs(preset("best"), n) for n in (100, 1_000, 2_000, 10_000)]
+    [40, 38, 19, 12]
+    """
+    if config.train.epochs is not None:
+        return config.train.epochs
+    n_steps = -(-n_texts // config.train.batch_size)  # of an epoch
+    return min(max(EPOCHS, -(-LEAST_STEPS // n_steps)), MOST_EPOCHS)
 
 
 def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str]:
