@@ -103,6 +103,7 @@ LADDER_ON = {  # folds or seeds of each
     "trec": 5,
     "sst2": 5,
     "ag-news": 5,
+    "reuters-multi": 5,
     "reuters-full": 5,
 }
 
