@@ -204,6 +204,9 @@ class ModelConfig(Checked):
     dropout: float = option(
         0.0, "Share of word-vector entries dropped", low=0.0, below=1.0
     )
+    word_dropout: float = option(
+        0.0, "Share of words whose whole vector is dropped", low=0.0, below=1.0
+    )
     feature_dropout: float = option(
         0.0,
         "Share of n-gram features dropped before the primary capsules",

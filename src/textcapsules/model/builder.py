@@ -193,6 +193,7 @@ def build_capsules(
         branches,
         n_classes=n_classes,
         dropout=config.dropout,
+        word_dropout=config.word_dropout,
         average=config.average,
         pad_to=None if config.mask_padding else max_tokens,
     )

@@ -118,6 +118,7 @@ class CapsuleNetwork(nn.Module):
         *,
         n_classes: int,
         dropout: float = 0.0,
+        word_dropout: float = 0.0,
         average: str = "lengths",
         pad_to: int | None = None,
     ) -> None:
@@ -125,6 +126,7 @@ class CapsuleNetwork(nn.Module):
         self.embedding, self.branches = embedding, nn.ModuleList(branches)
         self.n_classes, self.average = n_classes, average
         self.dropout = nn.Dropout(dropout)
+        self.word_dropout = CapsuleDropout(word_dropout)
         # Set where padding votes (preset `released`): every text is padded to this.
         self.pad_to = pad_to
         # Made once: cuBLAS keeps a workspace for every stream it has seen.
@@ -159,7 +161,8 @@ class CapsuleNetwork(nn.Module):
         if self.pad_to is not None:
             ids = F.pad(ids, (0, self.pad_to - ids.shape[1]))
             mask = torch.ones_like(ids, dtype=torch.bool)
-        vectors = self.dropout(self.embedding(ids))  # (B, T, V)
+        vectors = self.word_dropout(self.embedding(ids))  # (B, T, V)
+        vectors = self.dropout(vectors)
         return self.route_branches(vectors, mask, couplings=couplings)
 
     def route_branches(
