@@ -22,13 +22,14 @@ def forward_and_backward(
     backend: str,
     *,
     precision: str,
+    gain: Tensor | None = None,
     function: Callable = route_windows,
 ) -> None:
-    """Route one layer and find the gradients of its inputs."""
-    routed = function(
-        *inputs, mask, options, couplings=False, backend=backend, precision=precision
-    )
-    torch.autograd.grad(routed.poses, inputs, torch.ones_like(routed.poses))
+    """Route one layer and find the gradients of its inputs, the gain's among them."""
+    how = {"couplings": False, "backend": backend, "precision": precision}
+    routed = function(*inputs, mask, options, gain=gain, **how)
+    learnt = inputs if gain is None else (*inputs, gain)
+    torch.autograd.grad(routed.poses, learnt, torch.ones_like(routed.poses))
 
 
 def captured(function: Callable[[], None]) -> Callable[[], None]:
@@ -67,15 +68,20 @@ def bench_routing(
         mask = torch.ones(B, P - K + 1, K, dtype=torch.bool, device=device)
         inputs = (capsules, transform, bias)
         run = partial(forward_and_backward, inputs, mask, options, precision=precision)
-        ways = ["vote-free", pick_backend("auto", capsules, transform, bias, options)]
-        ways = ["votes", *ways] if votes else ways
+        kernel = pick_backend("auto", capsules, transform, bias, options)
+        ways = ["votes", "vote-free", kernel] if votes else ["vote-free", kernel]
+        calls = {way: partial(run, way) for way in ways}
+        gain = torch.full((), 20.0, **how, requires_grad=True)
+        scaled = (inputs, mask, options._replace(normalise="total"), kernel)
+        calls[f"{kernel}, normalised"] = partial(
+            forward_and_backward, *scaled, precision=precision, gain=gain
+        )
         floor = routing_floor(layer, size, options.iterations, top)
-        for way in dict.fromkeys(ways):
-            row = timed(way, partial(run, way), device)
+        for way, call in calls.items():
+            row = timed(way, call, device)
             yield finish_row(name, row, floor)
             if device.type == "cuda":
-                replay = captured(partial(run, way))
-                row = timed(f"{way}, CUDA graph", replay, device)
+                row = timed(f"{way}, CUDA graph", captured(call), device)
                 yield finish_row(name, row, floor)
         if compiled:
             run_compiled = partial(
