@@ -96,20 +96,21 @@ def label_pairs(targets: NDArray, n_pairs: int, rng: np.random.Generator) -> NDA
     """
     rows = [np.flatnonzero(column) for column in targets.T]  # of each label
     pairs: list[tuple[int, int]] = []
-    partners: dict[int, list[NDArray]] = {}  # of a first row, by label
+    partners: dict[bytes, list[NDArray]] = {}  # of a first row's labels, by label
     usable = [label for label, found in enumerate(rows) if len(found)]
     while len(pairs) < n_pairs and usable:
         label = usable[rng.integers(len(usable))]
         first = int(rng.choice(rows[label]))
-        if first not in partners:
+        labels = targets[first].tobytes()
+        if labels not in partners:
             is_apart = ~(targets & targets[first]).any(1)  # (N,)
             apart = [found[is_apart[found]] for found in rows]
-            partners[first] = [found for found in apart if len(found)]
-        if not partners[first]:
+            partners[labels] = [found for found in apart if len(found)]
+        if not partners[labels]:
             rows[label] = rows[label][rows[label] != first]
             usable = [label for label, found in enumerate(rows) if len(found)]
             continue
-        others = partners[first][rng.integers(len(partners[first]))]
+        others = partners[labels][rng.integers(len(partners[labels]))]
         pairs.append((first, int(rng.choice(others))))
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
@@ -289,7 +290,7 @@ def fit_biases(
     """
     n_labels = logits.shape[1]
     spread = np.eye(n_labels) - 1 / n_labels  # β - mean β, as a product
-    at: NDArray[np.float64] = np.concatenate([[1.0], np.zeros(n_labels)])  # α, then β
+    at: NDArray = np.concatenate([[1.0], np.zeros(n_labels)])  # α, then β
 
     def loss(at: NDArray) -> float:
         u = at[0] * logits + at[1:]  # (N, J)
@@ -308,7 +309,7 @@ def fit_biases(
         curvature[0, 0] = (weight * logits**2).sum() + 2 * SLOPE_RIDGE
         curvature[0, 1:] = curvature[1:, 0] = (weight * logits).sum(0)
         curvature[1:, 1:] = np.diag(weight.sum(0)) + 2 * ridge * spread
-        step: NDArray[np.float64] = np.linalg.lstsq(curvature, gradient)[0]
+        step = np.linalg.lstsq(curvature, gradient)[0]
         share = 1.0
         while share > 1e-6 and loss(at - share * step) > now:
             share /= 2
