@@ -13,6 +13,7 @@ from textcapsules.explain.faithfulness import SHARES, Measured, compare, rank_to
 from textcapsules.explain.faithfulness import measure_faithfulness as measure
 from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.routes import branches_of
+from textcapsules.model.layers import ClassCapsules, NgramConv
 
 FILLERS = " ".join(WORDS[:19])
 
@@ -29,13 +30,16 @@ def one_word_classifier() -> TextClassifier:
     )
     network = capsule_network(classifier)
     (branch,) = branches_of(network)
+    ngrams, classes = branch.ngrams, branch.classes
+    assert isinstance(ngrams, NgramConv)
+    assert isinstance(classes, ClassCapsules)
     with torch.no_grad():
         for weight in network.parameters():
             weight.zero_()
         network.embedding.weight[-1] = 1.0  # w19
-        branch.ngrams.conv.weight[:] = 1.0
+        ngrams.conv.weight[:] = 1.0
         branch.primary.linear.weight[:] = 0.5
-        branch.classes.transform[0] = 3 * torch.eye(4)  # red; green stays at zero
+        classes.transform[0] = 3 * torch.eye(4)  # red; green stays at zero
     return classifier
 
 

@@ -9,6 +9,7 @@ import torch
 from random_models import random_classifier
 from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.routes import branches_of
+from textcapsules.model.layers import NgramConv
 from textcapsules.reproduce import published
 from textcapsules.reproduce.word_sums import FUNCTION_WORDS, sum_words
 
@@ -75,7 +76,9 @@ def test_a_word_without_features_is_silent():
     classifier = random_classifier(WORDS, **UNIGRAMS)
     network = capsule_network(classifier)
     with torch.no_grad():
-        conv = branches_of(network)[0].ngrams.conv
+        ngrams = branches_of(network)[0].ngrams
+        assert isinstance(ngrams, NgramConv)
+        conv = ngrams.conv
         assert conv.bias is not None
         conv.weight.zero_()
         conv.weight[0, 0, 0] = 1.0

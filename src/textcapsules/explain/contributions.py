@@ -27,7 +27,7 @@ from textcapsules.model.capsnet import (
     CapsuleOutput,
     NgramBranch,
 )
-from textcapsules.model.layers import ConvCapsules, RoutedLayer
+from textcapsules.model.layers import ClassCapsules, ConvCapsules, RoutedLayer
 
 __all__ = ["contributions"]
 
@@ -51,11 +51,11 @@ def branch_contributions(
     """Return Σ g_j c_ij (û_j|i · direction_j), (B, P, E), in one n-gram network."""
     capsules, coupled = routing.capsules, routing.classes.couplings  # (B, I, E)
     children = capsules if routing.conv is None else routing.conv.poses
-    total = sum_votes(branch.classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
+    classes = branch.classes
+    assert isinstance(classes, ClassCapsules)  # attention is not asked (`methods_of`)
+    total = sum_votes(classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
     gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)
-    pulled, own = pull_back(
-        branch.classes, directions * gains.unsqueeze(-1), coupled.shape[1]
-    )
+    pulled, own = pull_back(classes, directions * gains.unsqueeze(-1), coupled.shape[1])
     if branch.conv is None or routing.conv is None:
         said = hear(capsules.flatten(1, 2), pulled) + own  # (B, I, E)
         return (said * coupled).unflatten(1, capsules.shape[1:3]).sum(2)

@@ -246,9 +246,9 @@ def build_ngrams(
         "stride": config.stride,
         "initialiser": config.initialiser,
     }
-    if len(sizes) > 1:
-        return JointNgrams(ngram_sizes=sizes, **settings)
-    return NgramConv(ngram_size=sizes[0], **settings)
+    if len(sizes) == 1:
+        return NgramConv(ngram_size=sizes[0], **settings)
+    return JointNgrams(ngram_sizes=sizes, **settings)
 
 
 def edge_of(config: ModelConfig, sizes: tuple[int, ...]) -> int:

@@ -130,7 +130,7 @@ class JointNgrams(nn.Module):
         inside = window_mask(mask, self.ngram_size, self.stride)
         reach = (inside.shape[1] - 1) * self.stride  # from the first n-gram to the last
         features = [
-            part(vectors[:, start : start + reach + part.ngram_size], mask)[0]
+            part(vectors[:, start : start + reach + part.ngram_size], mask)[0]  # type: ignore[operator]
             for part, start in zip(self.parts, self.starts(), strict=True)
         ]
         return torch.cat(features, 2), inside

@@ -37,6 +37,7 @@ def rate_at(train: TrainConfig, epoch: int, step: int, n_steps: int) -> float:
         )
     if not changes_by_step(train):
         return rate
+    assert train.epochs is not None  # `resolve` has settled it
     k, n = epoch * n_steps + step, train.epochs * n_steps
     if k + 1 < train.warmup * n:
         rate *= (k + 1) / (train.warmup * n)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from textcapsules.model.layers import AttentionClasses
 from textcapsules.model.routing import attend
@@ -13,11 +13,11 @@ from textcapsules.model.routing import attend
 B, I, J, H = 2, 6, 3, 4  # noqa: E741
 
 
-def problem():
-    draws = [torch.randn(*shape, dtype=torch.float64) for shape in ((B, I, H),) * 2]
+def problem() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    keys, values = (torch.randn(B, I, H, dtype=torch.float64) for _ in range(2))
     queries = torch.randn(J, H, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool()
-    return *draws, queries, mask
+    return keys, values, queries, mask
 
 
 def layer_norm() -> nn.LayerNorm:
@@ -39,7 +39,7 @@ def scalar_norm(x, norm):
 
 def scalar_attention(k, x, q, mask, norm, iterations, leaky):
     """One text, one number at a time."""
-    z = [[0.0] * H for _ in range(J)]
+    z, mass, c = [[0.0] * H for _ in range(J)], [0.0] * J, np.zeros((I, J))
     asked = [scalar_norm(list(q[j]), norm) for j in range(J)]
     for _ in range(iterations):
         c = np.zeros((I, J))
@@ -118,7 +118,8 @@ def test_a_text_said_twice_has_the_same_poses() -> None:
     norm = layer_norm()
     once = attend(keys, values, queries, mask, norm)
     twice = attend(
-        *(torch.cat([t, t], 1) for t in (keys, values)),
+        torch.cat([keys] * 2, 1),
+        torch.cat([values] * 2, 1),
         queries,
         torch.cat([mask] * 2, 1),
         norm,
