@@ -34,8 +34,8 @@ ORDER = """
     model.routing.gpu_parts model.routing.gpu_call model.routing.gpu_conv
     model.routing.gpu_chunks model.routing.gpu_tiles model.routing.gpu_class
     model.routing.gpu model.routing.gpu_squash
-    model.routing.chunked model.routing model.primary_gpu model.layers
-    model.embedding model.capsnet model.baselines
+    model.routing.chunked model.routing.attention model.routing model.primary_gpu
+    model.layers model.embedding model.capsnet model.baselines
     model.rivals model.rivals.output model.rivals.recurrent model.rivals.forest
     model.rivals.tree_lstm model.rivals.lr_lstm model.rivals.kim model.rivals.char_cnn
     model.rivals.vd_cnn model.rivals.classic model.rivals.tfidf model.rivals.fasttext

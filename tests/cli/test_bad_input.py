@@ -87,7 +87,10 @@ OPTIONS = {
     "an unknown choice": (["--squash", "flat"], "squash must be one of"),
     "a number too low": (["--iterations", "0"], "iterations must be"),
     "n-grams of letters": (["--ngram-sizes", "3,x"], "ngram_sizes must be whole"),
-    "impossible sizes": (["--max-tokens", "2"], "max_tokens must be at least 3"),
+    "impossible sizes": (
+        ["--ngram-sizes", "3", "--max-tokens", "2"],
+        "max_tokens must be at least 3",
+    ),
     "a share of one": (["--dev-fraction", "1"], "dev_fraction must be"),
     "missing vectors": (["--vectors", "gone.bin"], "gone.bin must be"),
     "static, no vectors": (["--embeddings", "static"], "Name a file with --vectors"),

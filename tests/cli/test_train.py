@@ -37,8 +37,11 @@ def test_train_tells_the_outcome_and_epochs(source):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--task", "multi-label"], "m: 54 texts and 54 joined ones, 3 labels; "),
-        (["--task", "multi-label", "--joined", 0], "m: 54 texts, 3 labels; "),
+        (["--task", "multi-label"], "m: 54 texts, 3 labels; "),
+        (
+            ["--task", "multi-label", "--joined", 1],
+            "m: 54 texts and 54 joined ones, 3 labels; ",
+        ),
         (["--joined", 0.5], "m: 54 texts and 27 joined ones, 3 labels; "),
     ],
 )
@@ -199,12 +202,12 @@ def test_texts_cut_are_told_once_with_their_share(tmp_path, monkeypatch):
 def test_texts_read_whole_are_not_told(source):
     ran = run_cli("train", "--data", source, *TINY, "--out", "m", "--json")
     cut = json.loads(ran.out.splitlines()[-1])["cut"]
-    assert cut == {"max_tokens": 200, "texts": 0, "share_dropped": 0.0, "longest": 12}
+    assert cut == {"max_tokens": 400, "texts": 0, "share_dropped": 0.0, "longest": 12}
     assert run_cli("predict", "m", "--file", source).err == ""
 
 
 def test_epochs_are_added_on_the_command_line(source):
-    flags = ["train", "--data", source, *TINY]
+    flags = ["train", "--data", source, *TINY, "--schedule", "constant", "--warmup", 0]
     assert run_cli(*flags, "--epochs", 3, "--out", "whole").code == 0
     kept = ["--epochs", 1, "--out", "m", "--keep-checkpoint"]
     assert run_cli(*flags, *kept).code == 0
@@ -217,6 +220,13 @@ def test_epochs_are_added_on_the_command_line(source):
     assert "Train again with --epochs 4 --overwrite, and with --keep-check" in message
     message = refusal("train", "--resume", "whole", "--epochs", 4, "--seed", 1)
     assert "resume must stand alone or with --epochs" in message
+
+
+def test_epochs_are_not_added_to_a_rate_that_has_fallen(source):
+    flags = ["train", "--data", source, *TINY, "--epochs", 1, "--out", "m"]
+    assert run_cli(*flags, "--keep-checkpoint").code == 0
+    message = refusal("train", "--resume", "m", "--epochs", 3)
+    assert "epochs must be 1, as the run was begun: the learning rate" in message
 
 
 def test_ctrl_c_while_a_line_is_written_does_not_repeat_it(tmp_path, monkeypatch):

@@ -32,6 +32,8 @@ OTHER: dict[str, Any] = {
     "conv_types": 3,
     "iterations": 2,
     "dropout": 0.5,
+    "word_dropout": 0.5,
+    "feature_dropout": 0.5,
     "capsule_dropout": 0.5,
     "transform_gain": 2.0,
     "routing_gain": 5.0,

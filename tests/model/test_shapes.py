@@ -41,7 +41,7 @@ def counts(branch: torch.nn.Module) -> dict[str, int]:
     return {
         name: sum(weight.numel() for weight in layer.parameters())
         for name, layer in branch.named_children()
-        if name != "dropout"
+        if not name.endswith("dropout")
     }
 
 

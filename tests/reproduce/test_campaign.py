@@ -113,7 +113,7 @@ def test_a_page_of_somebody_else_is_kept(tmp_path):
 
 
 def test_all_is_every_table():
-    tables = ["table1", "table5", "ablation", "a4", "figure3", "tuning"]
+    tables = ["table1", "table5", "ablation", "a4", "figure3", "ladder", "tuning"]
     assert check_tables(["all"]) == (tables, ["table6", "a3"])
     assert check_tables(["a4", "all"])[0][0] == "a4"
     assert check_tables(["a4", "a3", "a4"]) == (["a4"], ["a3"])

@@ -130,7 +130,7 @@ def test_preset_best_meets_the_cnn_too(tmp_path):
     ):
         add_accuracies(records, only, [accuracy] * 3, ["x" * 8] * 3)
     found = rows(section(page(records), "Table 1"), "mr")
-    ours = "Capsule-B, preset best"
+    ours = "Capsules, preset best"
     assert [row[1:4] for row in found] == [
         [ours, "LSTM", "-10.0"],
         [ours, "CNN-non-static", "+10.0"],
