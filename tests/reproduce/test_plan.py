@@ -11,7 +11,6 @@ from textcapsules.reproduce.plan import LADDER, TABLES, Plan
 from textcapsules.reproduce.systems import N_SETTINGS, SYSTEMS, system
 from textcapsules.reproduce.tuning import TUNED
 
-
 FALLING = list(LADDER)[list(LADDER).index("rate 0.002, rising and falling") :]
 
 

@@ -1,14 +1,17 @@
 """What auto becomes, for every architecture."""
 
+import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from textcapsules.config import CHARACTERS, CLASSIC, RunConfig, preset
 from textcapsules.data.example import Corpus
 from textcapsules.data.load import load_corpus
 from textcapsules.errors import ConfigError
-from textcapsules.training.resolve import resolve
+from textcapsules.training.resolve import resolve, resolve_epochs
 from toy import tiny_config, toy_file, toy_rows, write_csv
 
 
@@ -99,16 +102,17 @@ def test_static_without_vectors_is_refused(corpus: Corpus, architecture: str) ->
 @pytest.mark.parametrize(
     ("architecture", "labels", "train", "expected"),
     [
-        ("capsule-b", "a", {"task": "multi-label"}, 1.0),
-        ("cnn", "a", {"task": "multi-label"}, 1.0),
+        ("capsule-b", "a", {"task": "multi-label"}, 0.0),
+        ("cnn", "a", {"task": "multi-label"}, 0.0),
         ("capsule-b", "a", {}, 0.0),
-        ("capsule-b", "a|x", {}, 0.0),  # the texts show it themselves
+        ("capsule-b", "a|x", {}, 0.0),
         ("tfidf-svm", "a", {"task": "multi-label"}, 0.0),
-        ("capsule-b", "a", {"task": "multi-label", "joined": 0.0}, 0.0),
+        ("capsule-b", "a", {"task": "multi-label", "joined": 1.0}, 1.0),
+        ("tfidf-svm", "a", {"task": "multi-label", "joined": 1.0}, 1.0),
         ("capsule-b", "a", {"joined": 0.5}, 0.5),
     ],
 )
-def test_best_shows_a_network_joined_texts_where_several_labels_are_wanted(
+def test_best_shows_joined_texts_only_where_they_are_asked_for(
     tmp_path: Path, architecture: str, labels: str, train: dict, expected: float
 ) -> None:
     rows = [(text, labels.replace("a", label)) for text, label in toy_rows(20)]
@@ -117,25 +121,69 @@ def test_best_shows_a_network_joined_texts_where_several_labels_are_wanted(
     model = {"architecture": architecture}
     run = preset("best").replace(model=model, train=train)
     assert resolve(run, corpus).train.joined == expected
-    assert preset("best").train.joined is None
-    assert preset("paper").train.joined == 0.0
+    assert preset("best").train.joined == preset("paper").train.joined == 0.0
+
+
+@pytest.mark.parametrize("vectors", ["words.npz", None])
+@pytest.mark.parametrize("asked", [0.0, 0.3])
+def test_capsules_start_as_drawn_unless_asked_otherwise(
+    corpus: Corpus, vectors: str | None, asked: float
+) -> None:
+    assert preset("best").train.start_length == preset("paper").train.start_length == 0
+    run = preset("best").replace(text={"vectors": vectors})
+    assert resolve(run, corpus).train.start_length == 0.0
+    run = run.replace(train={"start_length": asked})
+    assert resolve(run, corpus).train.start_length == asked
+
+
+@pytest.mark.parametrize("option", ["start_length", "joined"])
+def test_no_number_is_no_longer_auto(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} must be a finite number .*None"):
+        preset("best").replace(train={option: None})
 
 
 @pytest.mark.parametrize(
-    ("vectors", "asked", "expected"),
+    ("n_texts", "batch_size", "expected"),
     [
-        ("words.npz", None, 0.4),
-        (None, None, 0.0),
-        (None, 0.3, 0.3),
-        ("words.npz", 0.0, 0.0),
+        (1, 25, 40),  # few texts: not even 40 passes make 1,500 steps
+        (925, 25, 40),  # 37 steps a pass, of which 41 would be needed
+        (926, 25, 40),  # 38 steps: 40 x 38 = 1,520
+        (1_000, 25, 38),  # 40 steps: 38 x 40 = 1,520
+        (2_000, 25, 19),  # 80 steps: 19 x 80 = 1,520
+        (2_000, 50, 38),  # larger batches, fewer steps
+        (3_100, 25, 13),  # 124 steps: 13 x 124 = 1,612
+        (3_125, 25, 12),  # 125 steps: 12 x 125 = 1,500
+        (1_000_000, 25, 12),  # many
     ],
 )
-def test_capsules_start_longer_with_word_vectors_from_a_file(
-    corpus: Corpus, vectors: str | None, asked: float | None, expected: float
+def test_few_texts_are_read_more_often(
+    n_texts: int, batch_size: int, expected: int
 ) -> None:
-    run = preset("best").replace(
-        text={"vectors": vectors}, train={"start_length": asked}
-    )
-    assert resolve(run, corpus).train.start_length == expected
-    assert preset("best").train.start_length is None
-    assert preset("paper").train.start_length == 0.0
+    best = preset("best").replace(train={"batch_size": batch_size})
+    assert resolve_epochs(best, n_texts) == expected
+
+
+@given(n_texts=st.integers(1, 10**7), batch_size=st.integers(1, 1000))
+def test_as_many_epochs_as_make_the_steps_and_not_one_more(
+    n_texts: int, batch_size: int
+) -> None:
+    best = preset("best").replace(train={"batch_size": batch_size})
+    epochs, n_steps = resolve_epochs(best, n_texts), math.ceil(n_texts / batch_size)
+    assert 12 <= epochs <= 40
+    assert epochs == 40 or epochs * n_steps >= 1500
+    assert epochs == 12 or (epochs - 1) * n_steps < 1500
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 500])
+def test_epochs_asked_for_are_kept(corpus: Corpus, epochs: int) -> None:
+    run = preset("best").replace(train={"epochs": epochs})
+    assert resolve_epochs(run, 10) == resolve_epochs(run, 10**6) == epochs
+    assert resolve(run, corpus).train.epochs == epochs
+    assert resolve(preset("paper"), corpus).train.epochs == 20
+
+
+def test_epochs_follow_from_the_training_texts(corpus: Corpus) -> None:
+    assert preset("best").train.epochs is None
+    run = preset("best").replace(train={"batch_size": 1})
+    assert len(corpus.train) == 54  # of 60
+    assert resolve(run, corpus).train.epochs == 28  # 28 x 54 = 1,512

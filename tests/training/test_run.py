@@ -11,14 +11,14 @@ from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from run_folders import figures, vectors_file, weights
-from textcapsules.calibrate import LabelThresholds
+from textcapsules.calibrate import LabelThresholds, joined_pairs
 from textcapsules.classifier import MODEL_FILES, TextClassifier
 from textcapsules.config import preset as preset_run
 from textcapsules.errors import (
     ConfigError,
     TextCapsulesError,
 )
-from textcapsules.training.loop import Trainer
+from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
@@ -282,6 +282,43 @@ def test_joined_documents_join_two_labels_anew_each_epoch(source):
     whole = [ids.tolist() for ids in first.documents]
     assert whole == [ids.tolist() for ids in again.documents]
     assert whole != [ids.tolist() for ids in second.documents]
+
+
+@pytest.mark.parametrize("joined_by", ["texts", "labels"])
+def test_training_texts_are_joined_by_texts_or_by_labels(tmp_path, joined_by):
+    rows = toy_rows(180)
+    few = {"cats": 12, "dogs": 24}  # and all 60 of birds
+    kept = [
+        (text, name) for i, (text, name) in enumerate(rows) if i < few.get(name, 180)
+    ]
+    source = write_csv(tmp_path / "uneven.csv", kept)
+    changes = {"joined": 4.0, "joined_by": joined_by}
+    trainer = trainer_of(tiny_config(source, train=changes))
+    documents, targets = trainer.epoch_documents(3)
+    n_single = len(trainer.train.documents)
+    assert len(documents) == 5 * n_single
+    pairs = joined_pairs(trainer.train.targets, 4 * n_single, [0, 3], by=joined_by)
+    one, other = (trainer.train.targets[rows] for rows in pairs.T)
+    assert targets[n_single:].tolist() == (one + other).tolist()
+    shares = targets[n_single:].mean(0)
+    # Two of three labels are in a pair; 250 pairs leave each share a deviation of 0.03.
+    is_even = bool((np.abs(shares - 2 / 3) < 0.15).all())
+    assert is_even == (joined_by == "labels")
+
+
+def test_epochs_left_open_are_settled_and_told_from_the_first_step_on(source, tmp_path):
+    steps: list[Step] = []
+
+    def on_step(step: Step) -> None:
+        steps.append(step)
+        raise KeyboardInterrupt
+
+    config = tiny_config(source, train={"epochs": None, "schedule": "linear"})
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "model", on_step=on_step)
+    assert [step[:4] for step in steps] == [(0, 0, 40, 9)]  # 54 texts, six in a batch
+    kept = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert kept["train"]["epochs"] == 40
 
 
 def test_list_labels_make_a_multi_label_model(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from textcapsules.calibrate import joined_pairs
 from textcapsules.config import RunConfig
 from textcapsules.training import selection
 from textcapsules.training.prepare import Encoded
@@ -110,6 +111,23 @@ def test_single_documents_raise_a_threshold_that_joined_ones_leave_low() -> None
     )
     assert both["value_single"] >= alone["value_single"]
     assert both["value_joined"] <= alone["value_joined"]
+
+
+@pytest.mark.parametrize("joined_by", ["texts", "labels"])
+def test_dev_documents_are_joined_by_texts_or_by_labels(joined_by: str) -> None:
+    labels = np.repeat([0, 1, 2], [80, 5, 5])
+    targets = np.eye(N_LABELS, dtype=np.float32)[labels]
+    uneven = Encoded([np.full(10, label) for label in labels], targets)
+    dev = DevSet(config(joined_by=joined_by), uneven)
+    assert dev.joined is not None
+    pairs = joined_pairs(targets, 90, RunConfig().data.split_seed, by=joined_by)
+    expected = targets[pairs[:, 0]] + targets[pairs[:, 1]]
+    assert dev.joined.targets.tolist() == expected.tolist()
+    counts = dev.joined.targets.sum(0)
+    if joined_by == "texts":
+        assert counts[0] > 85 > 4 * counts[1:].max() / 3
+    else:  # 60 each on average, with a deviation of 4.5: five deviations either way
+        assert all(37 < count < 83 for count in counts)
 
 
 def test_every_document_is_scored_once_per_epoch() -> None:

@@ -37,7 +37,7 @@ def scalar_norm(x, norm):
     ]
 
 
-def scalar_attention(k, x, q, mask, norm, iterations, leaky):
+def scalar_attention(k, x, q, mask, norm, iterations, leaky, compete):
     """One text, one number at a time."""
     z, mass, c = [[0.0] * H for _ in range(J)], [0.0] * J, np.zeros((I, J))
     asked = [scalar_norm(list(q[j]), norm) for j in range(J)]
@@ -49,7 +49,9 @@ def scalar_attention(k, x, q, mask, norm, iterations, leaky):
             b = [sum(k[i][h] * asked[j][h] for h in range(H)) / 2 for j in range(J)]
             total = sum(math.exp(e) for e in b) + leaky
             for j in range(J):
-                c[i, j] = math.exp(b[j]) / total
+                # Parents that do not compete: the others as though their logits were 0.
+                alone = math.exp(b[j]) + J - 1 + leaky
+                c[i, j] = math.exp(b[j]) / (total if compete else alone)
         mass = [sum(c[i, j] for i in range(I)) for j in range(J)]
         z = [
             [
@@ -66,12 +68,22 @@ def scalar_attention(k, x, q, mask, norm, iterations, leaky):
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 5])
 @pytest.mark.parametrize("leaky", [True, False])
-def test_agrees_with_the_scalar_loop(iterations: int, leaky: bool) -> None:
+@pytest.mark.parametrize("compete", [True, False])
+def test_agrees_with_the_scalar_loop(
+    iterations: int, leaky: bool, compete: bool
+) -> None:
     keys, values, queries, mask = problem()
     norm = layer_norm()
     with torch.no_grad():
         found = attend(
-            keys, values, queries, mask, norm, iterations=iterations, leaky=leaky
+            keys,
+            values,
+            queries,
+            mask,
+            norm,
+            iterations=iterations,
+            leaky=leaky,
+            compete=compete,
         )
     for row in range(B):
         expected = scalar_attention(
@@ -82,6 +94,7 @@ def test_agrees_with_the_scalar_loop(iterations: int, leaky: bool) -> None:
             norm,
             iterations,
             leaky,
+            compete,
         )
         for name, got, want in zip(found._fields, found, expected, strict=True):
             np.testing.assert_allclose(

@@ -485,6 +485,7 @@ def test_sums_are_kept_only_where_a_gradient_is_wanted(monkeypatch) -> None:
         ({"bias": torch.ones(3, 5).double()}, "the types .* differ"),
         ({"options": RoutingOptions(squash="soft")}, "the squash 'soft' is unknown"),
         ({"options": RoutingOptions(normalise="mean")}, "the normalisation 'mean' is"),
+        ({"options": RoutingOptions(compete=False)}, "the parents do not compete"),
     ],
 )
 def test_what_cannot_be_routed_is_refused_with_the_reason(change, reason) -> None:

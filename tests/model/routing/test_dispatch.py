@@ -160,3 +160,31 @@ def test_real_modules_are_behind_the_names() -> None:
         module = routing._kernels(name)
         assert callable(getattr(module, f"route_windows_{name}"))
         assert module.supports(*tensors(shared=False), None, OPTIONS)  # a reason
+
+
+@pytest.mark.parametrize(("name", "package"), [("cpu", "numba"), ("gpu", "triton")])
+def test_a_kernel_asked_to_route_without_competition_is_refused(
+    monkeypatch, name, package
+) -> None:
+    pytest.importorskip(package)
+    module = routing._kernels(name)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which takes tensors of the CPU
+    assert module.supports(*tensors(), None, OPTIONS) is None
+    message = f"backend '{name}' must be able .*; the parents do not compete"
+    with pytest.raises(ValueError, match=message):
+        pick_backend(name, *tensors(), None, RoutingOptions(compete=False))
+
+
+def test_routing_without_competition_falls_back_to_plain_code(caplog) -> None:
+    pytest.importorskip("numba")
+    routing._say_once.cache_clear()
+    capsules, transform = torch.randn(2, 4, 3, 4), torch.randn(2, 4, 4)
+    options, mask = RoutingOptions(compete=False), torch.ones(2, 3, 2).bool()
+    assert pick_backend("auto", capsules, transform) == "cpu"
+    with caplog.at_level(logging.INFO):
+        found = route_windows(capsules, transform, None, mask, options)
+    assert [r.message for r in caplog.records if "falls back" in r.message] == [
+        "routing falls back to plain code (vote-free): the parents do not compete"
+    ]
+    plain = route_windows(capsules, transform, None, mask, options, backend="votes")
+    torch.testing.assert_close(found, plain)

@@ -353,6 +353,7 @@ def test_a_short_training_follows_the_reference() -> None:
         ({"capsules": torch.ones(0, 4, 3, 8)}, "a tensor is empty"),
         ({"options": RoutingOptions(squash="cube")}, "squash 'cube' has no kernel"),
         ({"options": RoutingOptions(normalise="most")}, "normalisation 'most' has no"),
+        ({"options": RoutingOptions(compete=False)}, "the parents do not compete"),
         ({"precision": "fp8"}, "precision must be one of .*; got 'fp8'"),
         ({"regime": "warp"}, "regime must be one of .*; got 'warp'"),
     ],
