@@ -1,5 +1,6 @@
 """Tables from records made by hand."""
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import pytest
 from textcapsules.reproduce.board import Board
 from textcapsules.reproduce.cell import Cell, select
 from textcapsules.reproduce.markup import chance
-from textcapsules.reproduce.plan import Plan
+from textcapsules.reproduce.plan import LADDER, LADDER_ON, Plan
 from textcapsules.reproduce.plots import plot_losses
 from textcapsules.reproduce.record import Records
 from textcapsules.reproduce.runs import bits
@@ -20,8 +21,11 @@ from textcapsules.reproduce.tuning import TUNED
 PLAN = Plan(folds=3, seeds=2)
 
 
+planned = functools.cache(PLAN.cells)
+
+
 def cells(table: str, only: str, setting: str = "") -> list[Cell]:
-    found = select(PLAN.cells(table), [only])
+    found = select(planned(table), [only])
     return [cell for cell in found if cell.setting == setting]
 
 
@@ -311,6 +315,35 @@ def test_curves_of_different_length_are_drawn_as_far_as_all_go(tmp_path):
 )
 def test_p_values(p_value, shown):
     assert chance(p_value) == shown
+
+
+def test_the_ladder_has_a_row_per_step_and_a_column_per_corpus(tmp_path):
+    records = Records(tmp_path)
+    (step, *_), last = LADDER, list(LADDER)[-1]
+    for cell in cells("ladder", "capsule_b_paper/mr", step):
+        add(records, cell, {"accuracy": 0.75})
+    averages = {
+        f"{average}_{measure}": 0.7
+        for average in ("micro", "samples")
+        for measure in ("precision", "recall", "f1")
+    }
+    half = {"exact_match": 0.25, "right": "f0", **averages}
+    for cell in cells("ladder", "capsule_b_paper/reuters-full", last):
+        add(records, cell, {"half": half, "calibrated": {**half, "exact_match": 0.5}})
+    found = [
+        line.strip("| ").split(" | ")
+        for line in section(page(records), "Ladder").splitlines()
+        if line.startswith("| ")
+    ]
+    header, _, *shown = found
+    assert header[1:] == list(LADDER_ON)
+    assert [row[0] for row in shown] == list(LADDER)
+    expected = {(step, "mr"): "75.0 ± 0.0 (3)"}
+    # A run on Reuters is judged on both of its test sets.
+    expected |= {(last, name): "50.0 ± 0.0 (2)" for name in header if "reuters" in name}
+    for row in shown:
+        for corpus, value in zip(header[1:], row[1:], strict=True):
+            assert value == expected.get((row[0], corpus), "-"), (row[0], corpus)
 
 
 def test_tuning_shows_dev_scores_the_best_mean_first(tmp_path):
