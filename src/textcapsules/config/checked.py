@@ -1,5 +1,6 @@
 """Fields that check themselves: type, choices and bounds, all faults in one message."""
 
+import functools
 import operator
 import sys
 import types
@@ -30,6 +31,9 @@ BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 # What a whole number may be where its option sets no limit: 32 bits, with a sign.
 LARGEST = 2**31 - 1
 
+# Of a class, looked up once: a plan of all tables makes thousands of sections.
+type_hints = functools.cache(typing.get_type_hints)
+
 
 class Checked:
     """Validates every field against its type and bounds, all faults in one message."""
@@ -37,7 +41,7 @@ class Checked:
     def __post_init__(self) -> None:
         """Normalise lists to tuples, then report every fault at once."""
         faults = []
-        hints = typing.get_type_hints(type(self))
+        hints = type_hints(type(self))
         for spec in fields(self):  # type: ignore[arg-type]
             value = getattr(self, spec.name)
             if isinstance(value, list):
