@@ -79,7 +79,7 @@ def test_rival_gets_joined_texts_and_a_threshold_from_dev() -> None:
     targets = np.array(
         [[name in example.labels for name in corpus.labels] for example in corpus.dev]
     )
-    pairs = joined_pairs(targets, 40, 0)
+    pairs = joined_pairs(targets, 40, 0, by=demo_config().train.joined_by)
     texts += [f"{texts[first]} {texts[second]}" for first, second in pairs]
     truth = np.concatenate([targets, targets[pairs[:, 0]] | targets[pairs[:, 1]]])
     scores = rival.scores(texts)
