@@ -76,12 +76,16 @@ def joined_pairs(
     pairs, n_texts = [], len(targets)
     order: list[int] = []
     lonely: set[int] = set()
+    apart: dict[bytes, NDArray] = {}  # rows that share none of a row's labels
     while len(pairs) < n_pairs and len(lonely) < n_texts:
         order = order or rng.permutation(n_texts).tolist()
         first = order.pop()
-        is_apart = ~(targets & targets[first]).any(1)  # (N,)
-        is_apart[first] = False  # a text without labels shares none with itself
-        partners = np.flatnonzero(is_apart)
+        labels = targets[first].tobytes()
+        if labels not in apart:
+            apart[labels] = np.flatnonzero(~(targets & targets[first]).any(1))
+        partners = apart[labels]
+        if not targets[first].any():  # a text without labels shares none with itself
+            partners = partners[partners != first]
         if len(partners) == 0:
             lonely.add(first)
             continue
