@@ -50,6 +50,19 @@ def test_loaded_model_scores_as_the_trained_one(tmp_path):
     assert loaded.record == trained.record
 
 
+def test_repr_tells_what_the_model_is_for():
+    classifier = TextClassifier.load(trained_model())
+    names = ("a", "b", "c", "d", "e", "f")
+    classifier.labels = Labels(names, (0.5,) * 6, "multi-label")
+    architecture = classifier.config.model.architecture
+    assert repr(classifier) == (
+        f"TextClassifier({architecture}, multi-label, 6 labels: a, b, c, d, e, ...; "
+        "threshold 0.50)"
+    )
+    classifier.labels = Labels(("a", "b"), (0.25, 0.5), "single-label")
+    assert repr(classifier).endswith("2 labels: a, b; threshold 0.25 to 0.50)")
+
+
 def test_predictions_count_the_known_words_of_what_is_read():
     found = TextClassifier.load(trained_model()).predict(TEXTS)
     # Of the last, 200 words are read; "and", in no training text, is 29 of them.

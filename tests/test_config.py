@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import typing
 from dataclasses import MISSING, FrozenInstanceError, fields
 from pathlib import Path
@@ -320,14 +319,6 @@ def test_file_stands_on_the_preset_it_names(tmp_path: Path) -> None:
     assert (run.model.stride, run.model.capsule_types) == (3, 16)
     file.write_text("[model]\nstride = 3\n")
     assert read_config(file) == preset("best").replace(model={"stride": 3})
-
-
-def test_toml_without_its_package_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "tomli_w", None)
-    with pytest.raises(TextCapsulesError, match=r"tomli-w must .*textcapsules\[toml\]"):
-        RunConfig().to_toml()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 FORMAT = 1
+SHOWN = 5  # labels named by repr
 MODEL_FILES = (
     "config.json",
     "tokenizer.json",
@@ -129,6 +130,17 @@ class TextClassifier:
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
         self.network, self.record = network, record or {}
         self.encoder = Encoder(config, tokenizer)
+
+    def __repr__(self) -> str:
+        """Return architecture, task, labels and thresholds in one line."""
+        names, least = self.labels.names, self.labels.thresholds
+        shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        low, high = min(least), max(least)
+        thresholds = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        return (
+            f"TextClassifier({self.config.model.architecture}, {self.labels.task}, "
+            f"{len(names)} labels: {shown}; threshold {thresholds})"
+        )
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Return the word numbers of each text; none where no word of it is known.

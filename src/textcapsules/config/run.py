@@ -74,13 +74,8 @@ class RunConfig:
 
     def to_toml(self) -> str:
         """Return the run as TOML, options left at None left out."""
-        try:
-            import tomli_w
-        except ImportError as error:
-            raise ConfigError(
-                "tomli-w must be installed to write TOML; got no such package. "
-                "Run `pip install 'textcapsules[toml]'`."
-            ) from error
+        import tomli_w  # here, since only this needs it
+
         sections = self.to_dict()
         name = sections.pop("preset")
         kept = {
