@@ -51,7 +51,7 @@ def multi_label(predicted: NDArray, targets: NDArray) -> dict[str, float]:
 def per_class(
     predicted: NDArray, targets: NDArray, labels: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return one row a class: precision, recall, F1, and how many texts carry it."""
+    """Return one row per class: precision, recall, F1, and how many texts carry it."""
     columns = _precision_recall_f1(targets.astype(bool), predicted.astype(bool), None)
     names = ("precision", "recall", "f1", "texts")
     return [

@@ -208,7 +208,7 @@ def _facts(shelf: Shelf) -> dict[str, Any]:
 
 
 def available(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
-    """Return a record a corpus: its card in brief, and which files it still needs."""
+    """Return a record per corpus: its card in brief, and the files it still needs."""
     root = data_folder(data_dir)
     records = []
     for entry in CATALOGUE.values():

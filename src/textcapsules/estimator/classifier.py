@@ -53,7 +53,7 @@ class CapsuleClassifier(StoredClassifier):
             than the strongest alone; by default as `y` has it.
         random_state: seed of weights, order, dropout and joined texts.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        verbose: show a progress bar, or a line an epoch where there is no terminal.
+        verbose: show a progress bar, or a line per epoch where there is no terminal.
 
     Attributes:
         classes_: the labels, in the order of all columns.

@@ -1,4 +1,4 @@
-"""Routing with one transform a child, without holding all votes.
+"""Routing with one transform per child, without holding all votes.
 
 The identities that spare the votes need a shared transform. Here the votes of some
 windows at a time are formed, and formed again in the backward pass, so that memory is
