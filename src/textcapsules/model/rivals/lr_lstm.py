@@ -89,7 +89,7 @@ class LrLstm(nn.Module):
             word_classes = torch.zeros(embedding.num_embeddings, dtype=torch.int8)
         self.register_buffer("word_classes", word_classes.to(torch.int8))
         # Both begin as in the authors' code. One row per word, so that the shape does
-        # not depend on the lexicon; only the rows of negators and intensifiers are read.
+        # not depend on the lexicon; only negators and intensifiers have theirs read.
         self.transforms = nn.Parameter(first_transforms(word_classes))  # T, (W, J, J)
         # s of positive and of negative words, the second class being the positive one.
         self.shifts = nn.Parameter(torch.tensor([[-0.5, 0.5], [0.5, -0.5]]))
