@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from textcapsules.classifier import TextClassifier
 from textcapsules.data.tickets import read_tickets
+from textcapsules.model.classifier import TextClassifier
 
 WARM_UP = 200  # requests before the first look at the memory
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from textcapsules.classifier import TextClassifier
+from textcapsules.model.classifier import TextClassifier
 
 TIMES = ("train_seconds", "dev_seconds")
 

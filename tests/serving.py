@@ -14,12 +14,12 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from textcapsules.classifier import Labels, TextClassifier
-from textcapsules.serve.answers import Service
-from textcapsules.serve.app import create_app
-from textcapsules.serve.limits import Limits
-from textcapsules.serve.models import ServedModel
-from textcapsules.serve.run import server_config
+from textcapsules.deploy.service.answers import Service
+from textcapsules.deploy.service.app import create_app
+from textcapsules.deploy.service.limits import Limits
+from textcapsules.deploy.service.models import ServedModel
+from textcapsules.deploy.service.run import server_config
+from textcapsules.model.classifier import Labels, TextClassifier
 from toy import trained_model
 
 

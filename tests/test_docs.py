@@ -28,16 +28,19 @@ import typer.main
 import uvicorn
 
 from fake_hub import FakeHub, fake_hub
-from textcapsules import bench, demo, hub
-from textcapsules.bench import measure, routing, scaling
-from textcapsules.bench.cases import Case, Layer
 from textcapsules.cli import app
 from textcapsules.config import preset
 from textcapsules.config.run import PRESETS
 from textcapsules.data import load
 from textcapsules.data.tickets import read_tickets
-from textcapsules.reproduce.quick import write_tiny_corpora
-from textcapsules.serve import run as serving
+from textcapsules.deploy import hub
+from textcapsules.deploy.service import run as serving
+from textcapsules.lab import bench, demo
+from textcapsules.lab.bench import measure
+from textcapsules.lab.bench import speed as routing
+from textcapsules.lab.bench import speed as scaling
+from textcapsules.lab.bench.cases import Case, Layer
+from textcapsules.lab.paper.quick import write_tiny_corpora
 from textcapsules.training.run import train
 from toy import TINY_MODEL, TINY_TRAIN, run_cli, tiny_config
 

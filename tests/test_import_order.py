@@ -16,61 +16,44 @@ ROOT = Path(textcapsules.__file__).parent
 # if it only holds a docstring. A new module fails until it has its place here.
 ORDER = """
     textcapsules
-    errors notices files reading sums inputs config.checked config.sections config.run
-    config
-    data
-    data.example data.contents data.catalogue data.canonical data.split data.read
-    data.convert.tables data.convert.trees data.convert.reuters data.convert
-    data.fetch data.table_text data.table_json data.table_forms data.table
-    data.tickets.banks data.tickets.typos data.tickets.generate data.tickets
-    data.label_names data.load
-    text text.tokenize text.vocabulary text.vectors text.lexicon text.trees
-    text.treebank text.encode text.batch
-    model model.functional model.routing.reference
-    model.routing.cpu_cache model.routing.cpu_simd model.routing.cpu_rows
-    model.routing.cpu_layout
-    model.routing.cpu_parts model.routing.cpu_passes model.routing.cpu_kernels
-    model.routing.cpu_backward model.routing.cpu_launch model.routing.cpu
-    model.routing.gpu_parts model.routing.gpu_call model.routing.gpu_conv
-    model.routing.gpu_chunks model.routing.gpu_tiles model.routing.gpu_class
-    model.routing.gpu model.routing.gpu_squash
-    model.routing.chunked model.routing.attention model.routing model.primary_gpu
-    model.layers model.embedding model.capsnet model.baselines
-    model.rivals model.rivals.output model.rivals.recurrent model.rivals.forest
-    model.rivals.tree_lstm model.rivals.lr_lstm model.rivals.kim model.rivals.char_cnn
-    model.rivals.vd_cnn model.rivals.classic model.rivals.tfidf model.rivals.fasttext
-    model.rivals.build
-    model.builder model.score
-    losses_gpu losses metrics calibrate classifier
-    training training.resolve training.data_warnings training.memory training.prepare
-    training.selection training.average training.checkpoint training.last_epoch
-    training.start training.schedule
-    training.steps training.loop training.fit training.lock training.folder
-    training.wake training.run
-    evaluate bulk
-    explain explain.deferred explain.types explain.routes explain.networks
-    explain.contributions
-    explain.gradients explain.erasure explain.strengths explain.phrases
-    explain.sources explain.texts
-    explain.faithfulness explain.corpus explain.displays explain.convergence
-    explain.palette explain.highlight explain.drawing explain.pictures explain.clouds
-    explain.render
-    report report.findings report.results report.reasons report.page demo
-    bench.measure bench.cases bench.floors bench.routing bench.train bench.predict
-    bench.scaling bench.many bench progress packed bulk_ray
-    estimator.inputs estimator.memory estimator.stored estimator.classifier estimator
-    model_card hub
-    export export.graph export.capsules export.network export.onnx
-    serve serve.limits serve.models serve.batching serve.metrics serve.replies
-    serve.schema serve.answers serve.colours serve.guard serve.connections serve.app
-    serve.run
-    reproduce reproduce.published reproduce.systems reproduce.tuning reproduce.cell
-    reproduce.plan reproduce.record reproduce.search reproduce.runs reproduce.coverage
-    reproduce.workers reproduce.statistics reproduce.board reproduce.markup
-    reproduce.compare
-    reproduce.transfer reproduce.tables reproduce.plots reproduce.unpack
-    reproduce.quick reproduce.visual reproduce.table6 reproduce.word_sums
-    reproduce.a3 reproduce.campaign
+    base base.errors base.files base.sums base.checks base.progress
+    config.options config.sections config.run config
+    data data.example data.catalogue data.canonical data.split data.read data.convert
+    data.fetch data.table_formats data.table data.tickets.generate data.tickets
+    data.load
+    text text.tokenize text.vocabulary text.vectors text.lexicon text.trees text.encode
+    text.batch
+    model model.functional model.routing.reference model.routing.chunked
+    model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
+    model.kernels.cpu.simd model.kernels.cpu.rows model.kernels.cpu.layout
+    model.kernels.cpu.parts model.kernels.cpu.passes model.kernels.cpu.forward
+    model.kernels.cpu.backward model.kernels.cpu.launch model.kernels.cpu.route
+    model.kernels.gpu model.kernels.gpu.parts model.kernels.gpu.call
+    model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.tiles
+    model.kernels.gpu.classes model.kernels.gpu.route model.kernels.gpu.squash
+    model.kernels.gpu.primary model.kernels.gpu.losses model.routing model.layers
+    model.network model.capsnet model.baselines model.baselines.recurrent
+    model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
+    model.baselines.build model.builder model.score model.classifier
+    training training.losses training.metrics training.calibrate training.resolve
+    training.machine training.prepare training.selection training.optimise
+    training.checkpoint training.start training.steps training.loop training.folder
+    training.run
+    explain explain.types explain.routes explain.networks explain.attributions
+    explain.strengths explain.phrases explain.texts explain.faithfulness explain.corpus
+    explain.displays explain.convergence
+    inference inference.evaluate inference.bulk inference.bulk_ray
+    inference.estimator_inputs inference.estimator
+    draw draw.palette draw.pictures draw.pages draw.findings draw.report
+    deploy deploy.service deploy.service.limits deploy.service.models
+    deploy.service.batching deploy.service.metrics deploy.service.replies
+    deploy.service.schema deploy.service.answers deploy.service.guard
+    deploy.service.connections deploy.service.app deploy.service.run deploy.onnx
+    deploy.onnx.graph deploy.onnx.network deploy.onnx.export deploy.hub
+    lab lab.demo lab.bench.measure lab.bench.cases lab.bench.speed lab.bench.many
+    lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.plan
+    lab.paper.record lab.paper.runs lab.paper.workers lab.paper.figures lab.paper.tables
+    lab.paper.quick lab.paper.displays lab.paper.campaign
     cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
     cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
@@ -121,21 +104,20 @@ import textcapsules.data.read as read
 from textcapsules.cli import train
 from textcapsules.model.routing import route
 if TYPE_CHECKING:
-    from textcapsules.bulk import Decision
+    from textcapsules.inference.bulk import Decision
 def f():
-    from textcapsules import __version__, demo
+    from textcapsules.lab import demo
 """
     assert imported(source, set(MODULES)) == {
-        "textcapsules",
         "textcapsules.data.read",
         "textcapsules.cli.train",
         "textcapsules.model.routing",
-        "textcapsules.bulk",
-        "textcapsules.demo",
+        "textcapsules.inference.bulk",
+        "textcapsules.lab.demo",
     }
 
 
-@pytest.mark.parametrize("package", ["", "text", "model", "training", "serve"])
+@pytest.mark.parametrize("package", ["", "text", "model", "training"])
 def test_package_lists_its_modules_in_this_order(package: str) -> None:
     source = (ROOT / package / "__init__.py").read_text(encoding="utf-8")
     listed = re.findall(r"`(\w+)`", ast.get_docstring(ast.parse(source)) or "")

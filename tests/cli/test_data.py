@@ -2,11 +2,11 @@ import json
 
 import pytest
 
+from textcapsules.base.errors import DownloadError
 from textcapsules.data import fetch as fetching
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.fetch import Fetched
 from textcapsules.data.tickets import TICKETS
-from textcapsules.errors import DownloadError
 from toy import refusal, run_cli, toy_file
 
 

@@ -3,9 +3,9 @@ import json
 import pytest
 from sklearn.metrics import accuracy_score
 
-from textcapsules.classifier import TextClassifier
 from textcapsules.data import load
 from textcapsules.data.load import load_corpus
+from textcapsules.model.classifier import TextClassifier
 from toy import TINY, refusal, run_cli, toy_file, toy_rows, trained_model, write_csv
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from textcapsules.classifier import TextClassifier
+from textcapsules.model.classifier import TextClassifier
 from toy import TOPICS, refusal, run_cli, spawn, toy_rows, trained_model, write_csv
 
 

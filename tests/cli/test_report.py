@@ -57,8 +57,8 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, table: Path) -> None:
 def test_missing_cloud_library_is_told(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from textcapsules.explain import clouds
-    from textcapsules.report import reasons
+    from textcapsules.draw import pictures as clouds
+    from textcapsules.draw import report as reasons
 
     monkeypatch.setattr(clouds, "can_draw_clouds", lambda: False)
     monkeypatch.setattr(reasons, "can_draw_clouds", lambda: False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from textcapsules.classifier import TextClassifier
+from textcapsules.model.classifier import TextClassifier
 from toy import TINY, refusal, run_cli, toy_rows, trained_model, write_csv
 
 ROWS = toy_rows(60)  # enough for training to warn of nothing

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import typer
 
-from textcapsules.calibrate import LabelThresholds
-from textcapsules.classifier import TextClassifier
+from textcapsules.base.progress import epoch_line
 from textcapsules.cli.train import goes_on
-from textcapsules.progress import epoch_line
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.training import run
+from textcapsules.training.calibrate import LabelThresholds
 from textcapsules.training.loop import Trainer
 from toy import TINY, refusal, run_cli, toy_file, toy_rows, write_csv
 

@@ -2,10 +2,9 @@ import re
 
 import pytest
 
-from textcapsules.data.catalogue import CATALOGUE, card
-from textcapsules.data.contents import CONTENTS
+from textcapsules.base.errors import CorpusError
+from textcapsules.data.catalogue import CATALOGUE, CONTENTS, card
 from textcapsules.data.convert import CONVERTERS
-from textcapsules.errors import CorpusError
 
 NAMES = [
     "mr",

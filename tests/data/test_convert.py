@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from textcapsules.base.errors import CorpusError
 from textcapsules.data.catalogue import card
 from textcapsules.data.convert import convert
-from textcapsules.errors import CorpusError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_corpora = pytest.mark.skipif(

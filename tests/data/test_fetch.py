@@ -8,15 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from textcapsules.data.catalogue import Card, Source, card
-from textcapsules.data.contents import Content
-from textcapsules.data.fetch import fetch, fetch_card
-from textcapsules.errors import (
+from textcapsules.base.errors import (
     CorpusError,
     DownloadError,
     TextCapsulesError,
     WriteError,
 )
+from textcapsules.data.catalogue import Card, Content, Source, card
+from textcapsules.data.fetch import fetch, fetch_card
 
 pytest.importorskip("pooch")
 

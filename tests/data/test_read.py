@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from textcapsules.base.errors import ConfigError, CorpusError
 from textcapsules.data.catalogue import CATALOGUE, card
 from textcapsules.data.read import available, data_folder, describe, read_corpus
-from textcapsules.errors import ConfigError, CorpusError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_corpora = pytest.mark.skipif(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.data.split import folds, hold_out
-from textcapsules.errors import ConfigError
 
 LABELS = st.lists(st.sampled_from("abcd"), min_size=2, max_size=200)
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from textcapsules.base.errors import DataError, WriteError
 from textcapsules.data.table import open_writer, read_table, stream_table
-from textcapsules.errors import DataError, WriteError
 
 ROWS = [
     {"id": "007", "text": 'Line one\nline "two", three\t!', "label": " sport "},
@@ -205,7 +205,7 @@ def test_missing_file_and_empty_stream_are_refused(tmp_path):
 
 
 def test_rows_are_counted_over_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("textcapsules.data.table_forms._BLOCK", 64)
+    monkeypatch.setattr("textcapsules.data.table._BLOCK", 64)
     rows = [{"text": f"text {i}", "label": "a"} for i in range(50)]
     as_csv(tmp_path / "a.csv", [*rows, {"text": "x", "label": ""}])
     with pytest.raises(DataError, match="row 51"):

@@ -10,9 +10,9 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.data.tickets import TICKETS, checksum, make_tickets, read_tickets
-from textcapsules.data.tickets.typos import Dice, Hand, roughen
-from textcapsules.errors import ConfigError
+from textcapsules.data.tickets.generate import Dice, Hand, roughen
 
 # Of all default tickets, spans included. It changes only when the corpus is meant to.
 CHECKSUM = "0ae1fe026d08f9310dbab01a6373c6016bcf14cdf1e31bc8d6ba6690d8e143a0"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError, DataError
+from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.explain.convergence import convergence, sharpness
 from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.classifier import TextClassifier
 from toy import toy_rows, trained_model
 
 TEXTS = [text for text, _ in toy_rows(9, seed=3)]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from random_models import random_classifier
+from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Example
-from textcapsules.errors import ConfigError
 from textcapsules.explain.displays import (
     CASES,
     choose_cases,

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from random_models import WORDS, random_classifier
-from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError, DataError
+from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.explain.faithfulness import SHARES, Measured, compare, rank_tokens
 from textcapsules.explain.faithfulness import measure_faithfulness as measure
 from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.routes import branches_of
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules, NgramConv
 
 FILLERS = " ".join(WORDS[:19])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from random_models import ARCHITECTURES, random_network
-from textcapsules.explain.contributions import contributions
+from textcapsules.explain.attributions import contributions
 from textcapsules.explain.routes import branches_of, couplings, mass
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.layers import AttentionClasses

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from random_models import ARCHITECTURES, WORDS, random_classifier
-from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError
+from textcapsules.base.errors import ConfigError
 from textcapsules.explain.networks import METHODS, capsule_network
 from textcapsules.explain.texts import explain
 from textcapsules.explain.types import ORPHAN, Explanation
+from textcapsules.model.classifier import TextClassifier
 from toy import trained_model
 
 options = pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES)

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from textcapsules.cli import main
-from textcapsules.model.routing.cpu import has_numba
-from textcapsules.model.routing.cpu_launch import backward_kernel, forward_kernel
+from textcapsules.model.kernels.cpu.launch import backward_kernel, forward_kernel
+from textcapsules.model.kernels.cpu.route import has_numba
 
 
 def before_operations(act: Callable[[str, Path], None]) -> None:

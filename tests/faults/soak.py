@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
 
 from faults.damage import DAMAGE, only_line
 from run_folders import folder_content
-from textcapsules.classifier import MODEL_FILES
+from textcapsules.model.classifier import MODEL_FILES
 from toy import TINY, spawn, toy_file
 
 TEXTS = ("my cat purr", "the dog bark", "a bird sing and a dog bark")

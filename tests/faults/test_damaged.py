@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults.damage import DAMAGE, Damage, only_line
-from textcapsules.classifier import MODEL_FILES, TextClassifier
+from textcapsules.model.classifier import MODEL_FILES, TextClassifier
 from textcapsules.training.run import train
 from toy import model_copy, run_cli, tiny_config, toy_file, trained_model
 

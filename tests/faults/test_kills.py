@@ -19,7 +19,7 @@ import pytest
 
 from faults.damage import only_line
 from run_folders import folder_content
-from textcapsules.classifier import MODEL_FILES
+from textcapsules.model.classifier import MODEL_FILES
 from toy import TINY, run_cli, spawn, toy_file
 
 HARNESS = Path(__file__).with_name("harness.py")

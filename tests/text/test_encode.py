@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from textcapsules.calibrate import join_documents
+from textcapsules.base.errors import DataError
 from textcapsules.config import RunConfig
-from textcapsules.errors import DataError
 from textcapsules.text import encode
 from textcapsules.text.batch import make_batch
 from textcapsules.text.encode import Encoder, drop_unreadable, word_ids
 from textcapsules.text.vocabulary import TextTokenizer
+from textcapsules.training.calibrate import join_documents
 
 TEXTS = ["The cat sat", "on the mat!", "zzz 💥", "", "a <script>cat</script>"]
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from textcapsules.errors import TextCapsulesError
+from textcapsules.base.errors import TextCapsulesError
 from textcapsules.text import lexicon
 from textcapsules.text.lexicon import read_lists, word_classes
 

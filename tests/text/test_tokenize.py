@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from textcapsules.errors import ConfigError
+from textcapsules.base.errors import ConfigError
 from textcapsules.text.tokenize import RULES, tokenize
 
 # Pieces that meet each other in awkward ways, beside arbitrary characters.

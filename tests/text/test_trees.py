@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from textcapsules.errors import TextCapsulesError
+from textcapsules.base.errors import TextCapsulesError
 from textcapsules.text import trees
 from textcapsules.text.tokenize import tokenize
 from textcapsules.text.trees import DependencyParser, ParseCache, dependency_trees

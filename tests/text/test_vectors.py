@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from textcapsules.errors import DataError
+from textcapsules.base.errors import DataError
 from textcapsules.text.vectors import (
     coverage,
     load_vectors,

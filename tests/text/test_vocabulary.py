@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from textcapsules.errors import ModelFolderError
+from textcapsules.base.errors import ModelFolderError
 from textcapsules.text.tokenize import RULES, tokenize
 from textcapsules.text.vocabulary import PAD, PAD_ID, UNK, UNK_ID, TextTokenizer
 

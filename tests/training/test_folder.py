@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 from run_folders import weights
-from textcapsules.classifier import MODEL_FILES
-from textcapsules.errors import (
-    DataError,
-    ModelFolderError,
-)
+from textcapsules.base.errors import DataError, ModelFolderError
+from textcapsules.model.classifier import MODEL_FILES
 from textcapsules.training.run import resume, train
 from toy import tiny_config
 

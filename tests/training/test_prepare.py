@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from torch import nn
 
+from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.config import RunConfig
 from textcapsules.data.example import Example
-from textcapsules.errors import ConfigError, DataError
 from textcapsules.text.encode import Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 from textcapsules.training.prepare import encode_examples, prepare, target_matrix

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.config import CHARACTERS, CLASSIC, RunConfig, preset
 from textcapsules.data.example import Corpus
 from textcapsules.data.load import load_corpus
-from textcapsules.errors import ConfigError
 from textcapsules.training.resolve import resolve, resolve_epochs
 from toy import tiny_config, toy_file, toy_rows, write_csv
 

@@ -11,13 +11,10 @@ from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from run_folders import figures, vectors_file, weights
-from textcapsules.calibrate import LabelThresholds, joined_pairs
-from textcapsules.classifier import MODEL_FILES, TextClassifier
+from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.config import preset as preset_run
-from textcapsules.errors import (
-    ConfigError,
-    TextCapsulesError,
-)
+from textcapsules.model.classifier import MODEL_FILES, TextClassifier
+from textcapsules.training.calibrate import LabelThresholds, joined_pairs
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train

@@ -9,11 +9,10 @@ import os
 import sys
 from pathlib import Path
 
+from textcapsules.base.errors import TextCapsulesError, collect_warnings
+from textcapsules.base.files import REMEDIES, remedy
 from textcapsules.cli.app import app
 from textcapsules.cli.show import print_warnings
-from textcapsules.errors import TextCapsulesError
-from textcapsules.files import REMEDIES, remedy
-from textcapsules.notices import collect_warnings
 
 __all__ = ["app", "main"]
 

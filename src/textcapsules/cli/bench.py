@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.cli.show import Json, print_json, print_table
-from textcapsules.errors import ConfigError
 
 __all__ = ["bench"]
 
@@ -52,8 +52,8 @@ def bench(
     if precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         raise ConfigError(f"precision must be one of {names}; got {precision!r}.")
-    from textcapsules.classifier import pick_device
-    from textcapsules.files import write_json
+    from textcapsules.base.files import write_json
+    from textcapsules.model.classifier import pick_device
 
     chosen = pick_device(device)
     settings = {"votes": votes, "compiled": compiled, "precision": precision}
@@ -76,7 +76,7 @@ def timed_rows(
     embeddings: str,
 ) -> Iterator[dict[str, Any]]:
     """Run one benchmark."""
-    from textcapsules import bench as library
+    from textcapsules.lab import bench as library
 
     if unknown := set(cases or ()) - set(library.CASES):
         names = ", ".join(library.CASES)

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import config_flags
 from textcapsules.cli.show import Json, print_json, print_table, say
-from textcapsules.errors import ConfigError
 
 __all__ = ["app"]
 

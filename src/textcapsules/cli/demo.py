@@ -43,9 +43,9 @@ def demo(
 
       textcapsules predict runs/demo/model "I was charged twice"
     """
-    from textcapsules.demo import SYSTEMS, demo_config, run_demo
-    from textcapsules.serve.run import check_start
-    from textcapsules.serve.run import serve as run
+    from textcapsules.deploy.service.run import check_start
+    from textcapsules.deploy.service.run import serve as run
+    from textcapsules.lab.demo import SYSTEMS, demo_config, run_demo
 
     if serve:
         check_start(port=port)

@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import DataError, WriteError, warn
 from textcapsules.cli.options import config_flags
 from textcapsules.cli.show import Json, percent, print_json, print_table, say
 from textcapsules.config import DataConfig, RunConfig
-from textcapsules.errors import DataError, WriteError
-from textcapsules.notices import warn
 
 __all__ = ["evaluate"]
 
@@ -48,12 +47,12 @@ def evaluate(
 
       textcapsules evaluate runs/model --data more.csv --out evaluation
     """
-    from textcapsules.classifier import TextClassifier
+    from textcapsules.base.checks import check_threshold
+    from textcapsules.base.files import write_json
     from textcapsules.data.load import load_split
-    from textcapsules.evaluate import evaluate as judge
-    from textcapsules.files import write_json
-    from textcapsules.inputs import check_threshold
-    from textcapsules.metrics import plot_confusion
+    from textcapsules.draw.pictures import plot_confusion
+    from textcapsules.inference.evaluate import evaluate as judge
+    from textcapsules.model.classifier import TextClassifier
 
     check_threshold(threshold)
     if out is not None:

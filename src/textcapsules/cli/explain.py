@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import ConfigError, DataError, WriteError
 from textcapsules.cli.options import Delimiter, Encoding
 from textcapsules.cli.predict import (
     PLAIN,
@@ -17,7 +18,6 @@ from textcapsules.cli.predict import (
     stdin_lines,
 )
 from textcapsules.cli.show import Json, err, print_json, say
-from textcapsules.errors import ConfigError, DataError, WriteError
 
 __all__ = ["check_page", "explain"]
 
@@ -64,13 +64,13 @@ def explain(
 
       textcapsules explain runs/model tickets.csv --out explained.html
     """
-    from textcapsules.classifier import TextClassifier
-    from textcapsules.data.table_text import TextFormat
+    from textcapsules.base.files import write_text
+    from textcapsules.data.table_formats import TextFormat
+    from textcapsules.draw.pages import render_explanations
     from textcapsules.explain.displays import connections
-    from textcapsules.explain.render import render_explanations
     from textcapsules.explain.texts import explain as explain_texts
-    from textcapsules.files import write_text
     from textcapsules.model.capsnet import CapsuleNetwork
+    from textcapsules.model.classifier import TextClassifier
 
     if not texts:
         raise ConfigError(
@@ -155,7 +155,7 @@ def refuse_files(names: list[str]) -> None:
 def read_file(path: Path, text_column: str, form: Any) -> Iterator[str]:
     """Yield the texts of a table's rows, or a file that is one text."""
     from textcapsules.data.table import stream_table
-    from textcapsules.data.table_text import read_text
+    from textcapsules.data.table_formats import read_text
 
     if path.suffix.lower() in PLAIN:
         yield read_text(path, form)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.cli.show import Json, print_json, say
-from textcapsules.errors import ConfigError
 
 __all__ = ["export"]
 
@@ -32,8 +32,8 @@ def export(
 
       textcapsules export runs/model --format onnx --out exported
     """
-    from textcapsules.classifier import TextClassifier
-    from textcapsules.export.onnx import export_onnx
+    from textcapsules.deploy.onnx.export import export_onnx
+    from textcapsules.model.classifier import TextClassifier
 
     if form not in FORMATS:
         raise ConfigError(f"format must be {' or '.join(FORMATS)}; got {form!r}.")

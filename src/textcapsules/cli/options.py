@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.config import SECTIONS, RunConfig, preset, read_config
-from textcapsules.errors import ConfigError
 
 __all__ = ["Delimiter", "Encoding", "config_flags", "resolve_config"]
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import ConfigError, DataError, warn
 from textcapsules.cli.options import Delimiter, Encoding
 from textcapsules.cli.show import print_json, say, work_bar
-from textcapsules.errors import ConfigError, DataError
-from textcapsules.notices import warn
 
 __all__ = ["existing_file", "is_utf8", "looks_like_file", "predict", "stdin_lines"]
 
@@ -91,9 +90,9 @@ def predict(
 
       textcapsules predict runs/model --file a.csv --out b.csv --engine ray
     """
-    from textcapsules.bulk import Decision, predict_lines
-    from textcapsules.classifier import TextClassifier
-    from textcapsules.inputs import check_decision
+    from textcapsules.base.checks import check_decision
+    from textcapsules.inference.bulk import Decision, predict_lines
+    from textcapsules.model.classifier import TextClassifier
 
     check_input(file, texts, out)
     check_file_options(file, out, delimiter, encoding, excel_safe)
@@ -234,10 +233,10 @@ def check_engine(engine: str, address: str | None, file: Path | None) -> None:
 def table_engine(engine: str, address: str | None, device: str) -> Callable[..., Any]:
     """Return what predicts whole files."""
     if engine == "plain":
-        from textcapsules.bulk import predict_table
+        from textcapsules.inference.bulk import predict_table
 
         return predict_table
-    from textcapsules.bulk_ray import predict_table_ray
+    from textcapsules.inference.bulk_ray import predict_table_ray
 
     return functools.partial(predict_table_ray, address=address, device=device)
 

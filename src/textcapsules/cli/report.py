@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.cli.evaluate import evaluated_data
 from textcapsules.cli.explain import check_page
 from textcapsules.cli.options import config_flags
 from textcapsules.cli.show import Json, err, percent, print_json, say
-from textcapsules.errors import ConfigError
 
 __all__ = ["report", "warn_without_clouds"]
 
@@ -51,11 +51,11 @@ def report(
 
       textcapsules report runs/model --data more.csv --out report.html
     """
-    from textcapsules.classifier import TextClassifier
+    from textcapsules.base.files import write_text
     from textcapsules.data.load import load_split
-    from textcapsules.files import write_text
-    from textcapsules.report.findings import make_report
-    from textcapsules.report.page import render_report
+    from textcapsules.draw.findings import make_report
+    from textcapsules.draw.report import render_report
+    from textcapsules.model.classifier import TextClassifier
 
     check_page(out, overwrite)
     for name, value in (("examples", examples), ("sample", sample)):
@@ -100,7 +100,7 @@ def stages(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 def warn_without_clouds() -> None:
     """Say so where the page had to do without pictures of the labels' phrases."""
-    from textcapsules.explain.clouds import can_draw_clouds
+    from textcapsules.draw.pictures import can_draw_clouds
 
     if not can_draw_clouds():
         err.print(

@@ -8,15 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from textcapsules.cli.show import (
-    Json,
-    err,
-    print_json,
-    print_table,
-    say,
-    training_bar,
-)
-from textcapsules.errors import ConfigError
+from textcapsules.base.errors import ConfigError
+from textcapsules.cli.show import Json, err, print_json, print_table, say, training_bar
 
 __all__ = ["reproduce"]
 
@@ -91,8 +84,8 @@ def reproduce(
     """
     if plan and tables_only:
         raise ConfigError("plan must not go with tables_only; got both. Choose one.")
-    from textcapsules.reproduce.campaign import Campaign, check_tables
-    from textcapsules.reproduce.quick import quick_place
+    from textcapsules.lab.paper.campaign import Campaign, check_tables
+    from textcapsules.lab.paper.quick import quick_place
 
     tables, displays = check_tables(table)
     campaign = Campaign(
@@ -186,7 +179,7 @@ def do_runs(
     json: bool,
 ) -> dict[str, Any]:
     """Search where it is needed, then do the tables' runs; return what happened."""
-    from textcapsules.classifier import pick_device
+    from textcapsules.model.classifier import pick_device
 
     if jobs is None:
         jobs = 8 if pick_device(place.device).type == "cuda" else 2

@@ -85,12 +85,12 @@ def serve(
 
       textcapsules serve tickets=runs/demo/model news=runs/news --port 9000
     """
-    from textcapsules.serve.limits import Limits
-    from textcapsules.serve.run import serve as run
+    from textcapsules.deploy.service.limits import Limits
+    from textcapsules.deploy.service.run import serve as run
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     if access_log:
-        logging.getLogger("textcapsules.serve.access").setLevel(logging.INFO)
+        logging.getLogger("textcapsules.deploy.service.access").setLevel(logging.INFO)
     run(
         models,
         host=host,

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from textcapsules.notices import collected_warnings
-from textcapsules.progress import err, percent, training_bar
+from textcapsules.base.errors import collected_warnings
+from textcapsules.base.progress import err, percent, training_bar
 
 __all__ = [
     "err",

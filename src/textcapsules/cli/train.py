@@ -7,15 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.cli.options import config_flags, resolve_config
-from textcapsules.cli.show import (
-    Json,
-    percent,
-    print_json,
-    say,
-    training_bar,
-)
-from textcapsules.errors import ConfigError, TextCapsulesError
+from textcapsules.cli.show import Json, percent, print_json, say, training_bar
 
 __all__ = ["train"]
 
@@ -141,7 +135,7 @@ def goes_on(folder: Path) -> Iterator[None]:
 
 def how_to_go_on(folder: Path) -> str:
     """Return what --resume would do now; nothing where there is no unfinished run."""
-    from textcapsules.sums import read_record
+    from textcapsules.base.sums import read_record
     from textcapsules.training.checkpoint import epochs_done
     from textcapsules.training.folder import CHECKPOINT
 

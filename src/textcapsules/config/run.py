@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from textcapsules.base.errors import ConfigError
+from textcapsules.base.files import read_regular
 from textcapsules.config.sections import (
     SECTIONS,
     DataConfig,
@@ -17,8 +19,6 @@ from textcapsules.config.sections import (
     TextConfig,
     TrainConfig,
 )
-from textcapsules.errors import ConfigError
-from textcapsules.reading import read_regular
 
 __all__ = [
     "FORMER",

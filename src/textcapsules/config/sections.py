@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from textcapsules.config.checked import Checked, option
+from textcapsules.config.options import Checked, option
 
 __all__ = [
     "CAPSULES",

@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from textcapsules.base.errors import CorpusError
 from textcapsules.data.example import Example
-from textcapsules.errors import CorpusError
 
 __all__ = [
     "SUMS",

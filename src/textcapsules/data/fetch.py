@@ -14,18 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from textcapsules.data.canonical import (
-    SUMS,
-    compress,
-    read_content,
-    read_sums,
-    sha256,
-)
+from textcapsules.base.errors import CorpusError, DownloadError, TextCapsulesError
+from textcapsules.base.files import file_sha256, write_bytes, write_text
+from textcapsules.data.canonical import SUMS, compress, read_content, read_sums, sha256
 from textcapsules.data.catalogue import Card, Source, card
 from textcapsules.data.convert import convert
 from textcapsules.data.read import cache_folder, data_folder
-from textcapsules.errors import CorpusError, DownloadError, TextCapsulesError
-from textcapsules.files import file_sha256, write_bytes, write_text
 
 __all__ = ["Fetched", "fetch", "fetch_card"]
 

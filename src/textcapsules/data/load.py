@@ -1,20 +1,62 @@
-"""One way in for all data: the catalogue, the embedded corpus, a user's file."""
+"""Names of labels that are seldom meant: a missing value's, or one name spelt twice.
 
+One way in for all data: the catalogue, the embedded corpus, a user's file.
+"""
+
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from textcapsules.base.errors import ConfigError, CorpusError, DataError, warn
+from textcapsules.base.files import file_sha256
 from textcapsules.config import DataConfig
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus, Example
-from textcapsules.data.label_names import check_labels
 from textcapsules.data.read import read_corpus
 from textcapsules.data.split import hold_out
 from textcapsules.data.table import read_table
 from textcapsules.data.tickets import TICKETS, read_tickets
-from textcapsules.errors import ConfigError, CorpusError, DataError
-from textcapsules.files import file_sha256
 
-__all__ = ["load_corpus", "load_split"]
+__all__ = ["check_labels", "load_corpus", "load_split"]
+
+MISSING = ("nan", "null", "none", "n/a")  # as other programs write an empty cell
+
+
+def check_labels(source: str, examples: Sequence[Example]) -> None:
+    """Warn of each label that is named as a missing value, or nearly as another."""
+    counts = Counter(label for example in examples for label in example.labels)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for label in sorted(counts):
+        alike[folded(label)].append(label)
+        if label.casefold() in MISSING:
+            warn(
+                f"{source}: label {label!r} of {n_texts(counts[label])} is taken as "
+                "the name of a class. If it stands for a missing label, empty those "
+                "cells and pass --skip-empty."
+            )
+    for labels in alike.values():
+        if len(labels) > 1:
+            named = [f"{label!r} ({n_texts(counts[label])})" for label in labels]
+            warn(
+                f"{source}: labels {', '.join(named[:-1])} and {named[-1]} differ only "
+                f"in case or spacing and are taken as {len(labels)} classes. Spell "
+                "them alike if they are one."
+            )
+
+
+def folded(label: str) -> str:
+    """Return a label without what the eye passes over.
+
+    >>> folded("Log  In") == folded("log in")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+
+
+def n_texts(count: int) -> str:
+    """Return how many texts, in words."""
+    return "1 text" if count == 1 else f"{count:,} texts"
 
 
 def load_corpus(config: DataConfig) -> Corpus:

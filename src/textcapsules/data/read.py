@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from textcapsules.base.errors import ConfigError, CorpusError
 from textcapsules.data.canonical import (
     Document,
     parse_documents,
@@ -21,7 +22,6 @@ from textcapsules.data.canonical import (
 from textcapsules.data.catalogue import CATALOGUE, Card, card
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.split import N_FOLDS, folds, hold_out
-from textcapsules.errors import ConfigError, CorpusError
 
 __all__ = ["available", "cache_folder", "data_folder", "describe", "read_corpus"]
 

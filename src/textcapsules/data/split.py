@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from textcapsules.errors import ConfigError
+from textcapsules.base.errors import ConfigError
 
 __all__ = ["N_FOLDS", "folds", "hold_out"]
 

@@ -1,9 +1,7 @@
 """Which phrases spoke for each label, and whether that is true.
 
-`deferred`, `types`, `routes`, `networks`, `contributions`, `gradients`, `erasure`,
-`strengths`, `phrases`, `sources`, `texts` (the way in), `faithfulness`, `corpus`,
-`displays`, `convergence`, `palette`, `highlight`, `drawing`, `pictures`, `clouds`,
-`render`.
+`types`, `routes`, `networks`, `attributions`, `strengths`, `phrases`, `texts` (the way
+in), `faithfulness`, `corpus`, `displays`, `convergence`.
 """
 
 import importlib

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError, DataError
+from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.explain.networks import capsule_network
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules
 from textcapsules.text.batch import epoch_batches, make_batch
 

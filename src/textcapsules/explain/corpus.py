@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 
-from textcapsules.classifier import TextClassifier
 from textcapsules.data.example import Example
 from textcapsules.explain.networks import explainable_network
 from textcapsules.explain.routes import has_orphan
@@ -27,6 +26,7 @@ from textcapsules.explain.types import (
     TokenSpan,
 )
 from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.classifier import TextClassifier
 
 __all__ = ["Tally", "explain_corpus", "find_mistake"]
 

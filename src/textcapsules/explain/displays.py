@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from textcapsules.classifier import TextClassifier
+from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Example
-from textcapsules.errors import ConfigError
 from textcapsules.explain.corpus import explain_corpus
 from textcapsules.explain.networks import capsule_network
 from textcapsules.explain.strengths import find_strengths
 from textcapsules.explain.texts import locate_texts
 from textcapsules.explain.types import ORPHAN, LabelPhrases
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.batch import make_batch
 
 __all__ = ["CASES", "Connections", "choose_cases", "connections", "word_columns"]

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError, DataError
-from textcapsules.explain.erasure import document_lengths
+from textcapsules.base.errors import ConfigError, DataError
+from textcapsules.explain.attributions import document_lengths
 from textcapsules.explain.networks import (
     METHODS,
     device_of,
@@ -29,13 +28,10 @@ from textcapsules.explain.networks import (
     methods_of,
 )
 from textcapsules.explain.phrases import pick_phrases
-from textcapsules.explain.strengths import (
-    NgramStrengths,
-    find_strengths,
-    settle_method,
-)
+from textcapsules.explain.strengths import NgramStrengths, find_strengths, settle_method
 from textcapsules.explain.types import Faithfulness, MethodCurves
 from textcapsules.model.builder import System
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.batch import make_batch
 
 __all__ = ["RANDOM", "SHARES", "measure_faithfulness"]

@@ -11,17 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from textcapsules.classifier import TextClassifier
-from textcapsules.errors import ConfigError
+from textcapsules.base.errors import ConfigError
 from textcapsules.explain.routes import branches_of
+from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.baselines.convolutional import KimCnn
+from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import AttentionClasses
-from textcapsules.model.rivals.classic import ClassicSystem
-from textcapsules.model.rivals.kim import KimCnn
-from textcapsules.model.rivals.lr_lstm import LrLstm
-from textcapsules.model.rivals.output import ClassOutput
-from textcapsules.model.rivals.recurrent import RecurrentNetwork
+from textcapsules.model.network import ClassOutput
 
 __all__ = [
     "METHODS",

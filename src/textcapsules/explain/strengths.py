@@ -16,10 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from textcapsules.errors import ConfigError
-from textcapsules.explain.contributions import contributions
-from textcapsules.explain.erasure import document_lengths, erase_ngrams
-from textcapsules.explain.gradients import gradient_times_input, integrated_gradients
+from textcapsules.base.errors import ConfigError
+from textcapsules.explain.attributions import (
+    contributions,
+    document_lengths,
+    erase_ngrams,
+    gradient_times_input,
+    integrated_gradients,
+)
 from textcapsules.explain.networks import (
     METHODS,
     NgramPlaces,
@@ -28,9 +32,9 @@ from textcapsules.explain.networks import (
     ngram_places,
 )
 from textcapsules.explain.routes import couplings, mass
+from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.rivals.classic import ClassicSystem
 
 __all__ = [
     "NgramStrengths",

@@ -1,4 +1,11 @@
-"""What an explanation is made of: plain values, ready to be drawn or written as JSON.
+"""Values that are found when they are first asked for.
+
+An explanation has phrases and strengths for every class of a model, and a reader looks
+at those of a few. So a value of it is made, from the arrays that a batch left, when it
+is first read, and then kept. To its reader it is a plain value: it compares, copies,
+pickles and prints as one with all its fields given.
+
+What an explanation is made of: plain values, ready to be drawn or written as JSON.
 
 A strength says how much a phrase or token spoke for a label. Its scale is the method's:
 shares of coupling for `couplings`, parts of the label's length for the others, where a
@@ -6,14 +13,14 @@ negative one spoke against the label. Compare strengths within one method only.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from textcapsules.explain.deferred import Deferred
 from textcapsules.text.tokenize import Piece
 
 __all__ = [
     "ORPHAN",
     "CorpusExplanation",
+    "Deferred",
     "Explanation",
     "Faithfulness",
     "LabelExplanation",
@@ -24,6 +31,38 @@ __all__ = [
     "Spoken",
     "TokenSpan",
 ]
+
+
+class Deferred:
+    """The base of a frozen dataclass with slots whose fields may come later."""
+
+    __slots__ = ("_source",)
+
+    @classmethod
+    def later(cls, source: Any, **known: Any) -> Self:
+        """Return a value with some fields known.
+
+        Args:
+            source: has a method for each of the others, called at most once.
+            known: fields and their values.
+        """
+        value = cls.__new__(cls)
+        for name, found in known.items():
+            object.__setattr__(value, name, found)
+        object.__setattr__(value, "_source", source)
+        return value
+
+    if not TYPE_CHECKING:  # a type checker would take any name for a field's
+
+        def __getattr__(self, name: str) -> Any:
+            """Find a field; Python calls this where its slot is still empty."""
+            if name not in self.__dataclass_fields__:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            found = getattr(self._source, name)()
+            object.__setattr__(self, name, found)
+            return found
+
 
 ORPHAN = "(orphan)"  # the name of the background category where one must be shown
 

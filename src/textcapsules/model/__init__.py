@@ -1,5 +1,5 @@
 """The network, in order.
 
-`functional`, `routing`, `primary_gpu`, `layers`, `embedding`, `capsnet`, `baselines`,
-`rivals`, `builder`, `score`.
+`functional`, `routing` (the definition), `kernels` (the same, compiled), `layers`,
+`network`, `capsnet`, `baselines`, `builder`, `score`, `classifier`.
 """

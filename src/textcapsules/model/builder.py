@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.config import (
     CAPSULES,
     CHARACTERS,
@@ -13,9 +14,13 @@ from textcapsules.config import (
     RivalConfig,
     RunConfig,
 )
-from textcapsules.errors import ConfigError
+from textcapsules.model.baselines.build import (
+    build_character_network,
+    build_classic,
+    build_word_network,
+)
+from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
-from textcapsules.model.embedding import WordEmbedding
 from textcapsules.model.layers import (
     AttentionClasses,
     ClassCapsules,
@@ -23,13 +28,8 @@ from textcapsules.model.layers import (
     JointNgrams,
     NgramConv,
     PrimaryCapsules,
+    WordEmbedding,
 )
-from textcapsules.model.rivals.build import (
-    build_character_network,
-    build_classic,
-    build_word_network,
-)
-from textcapsules.model.rivals.classic import ClassicSystem
 from textcapsules.model.routing import RoutingOptions
 
 __all__ = [

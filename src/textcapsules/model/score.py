@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from textcapsules.model.rivals.classic import ClassicSystem
+from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 
-__all__ = ["drop_unreadable", "score_documents"]
+__all__ = ["drop_unreadable", "highest", "score_documents"]
 
 
 def score_documents(
@@ -50,3 +50,8 @@ def score_batches(
         scores[rows] = network(batch.ids, batch.mask).scores.float().cpu().numpy()
     network.train(was_training)
     return scores
+
+
+def highest(scores: NDArray) -> NDArray:
+    """Return the class of the highest score, -1 where no score is above zero."""
+    return np.where((scores > 0).any(1), scores.argmax(1), -1)

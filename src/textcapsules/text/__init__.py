@@ -1,4 +1,4 @@
 """From text to tensor, in order.
 
-`tokenize`, `vocabulary`, `vectors`, `lexicon`, `trees`, `treebank`, `encode`, `batch`.
+`tokenize`, `vocabulary`, `vectors`, `lexicon`, `trees`, `encode`, `batch`.
 """

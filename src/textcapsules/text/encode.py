@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from textcapsules.base.errors import DataError
 from textcapsules.config import RunConfig
-from textcapsules.errors import DataError
-from textcapsules.text.treebank import (
+from textcapsules.text.trees import (
+    DependencyParser,
     dependency_document,
     read_treebank,
     tree_document,
 )
-from textcapsules.text.trees import DependencyParser
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from textcapsules.errors import TextCapsulesError
+from textcapsules.base.errors import TextCapsulesError
 
 __all__ = [
     "INTENSIFIER",

@@ -33,7 +33,7 @@ from tokenizers import PreTokenizedString, Regex, normalizers, pre_tokenizers
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from textcapsules.errors import ConfigError
+from textcapsules.base.errors import ConfigError
 
 __all__ = [
     "ALPHABET",

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 
-from textcapsules.errors import DataError
+from textcapsules.base.errors import DataError
 
 __all__ = [
     "Coverage",

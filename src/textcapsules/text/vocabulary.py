@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Encoding, Tokenizer, models, trainers
 
-from textcapsules.errors import ModelFolderError
-from textcapsules.files import write_text
-from textcapsules.reading import read_regular
+from textcapsules.base.errors import ModelFolderError
+from textcapsules.base.files import read_regular, write_text
 from textcapsules.text.tokenize import (
     ALPHABET,
     BLANK,

@@ -1,6 +1,5 @@
 """Training, in order.
 
-`resolve`, `data_warnings`, `memory`, `prepare`, `selection`, `average`, `checkpoint`,
-`last_epoch`, `start`, `schedule`, `steps`, `loop`, `fit`, `lock`, `folder`, `wake`,
-`run`.
+`losses`, `metrics`, `calibrate`, `resolve`, `machine`, `prepare`, `selection`,
+`optimise`, `checkpoint`, `start`, `steps`, `loop`, `folder`, `run`.
 """

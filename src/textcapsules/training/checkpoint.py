@@ -4,24 +4,30 @@ Order, dropout and joined texts of an epoch follow from (seed, epoch) alone, so 
 their running average if there is one, Adam's moments and the records so far are the
 whole state: a run killed at any moment and resumed ends with the weights of the run
 that was not.
+
+The state after the last finished epoch, kept so that Ctrl-C loses no epoch.
+
+Ctrl-C mostly comes in the middle of an epoch, when the network's own weights are no
+longer those that the epoch before ended with; so a copy is kept in memory.
 """
 
 import hashlib
 import json
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from textcapsules.errors import ModelFolderError
-from textcapsules.files import write_tensors
-from textcapsules.reading import check_regular
-from textcapsules.training.average import AveragedWeights
+from textcapsules.base.errors import ModelFolderError
+from textcapsules.base.files import check_regular, write_tensors
+from textcapsules.training.optimise import AveragedWeights
 
 __all__ = [
     "Best",
+    "LastEpoch",
     "Progress",
     "epochs_done",
     "read_checkpoint",
@@ -178,3 +184,34 @@ def _restore_adam(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
         moments.setdefault(int(index), {})[key] = tensor
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": moments, "param_groups": groups})
+
+
+LARGEST = 200_000_000  # bytes of a copy; a larger one takes too much memory and time
+
+
+class LastEpoch:
+    """As a context, writes the epoch kept last as a checkpoint when Ctrl-C comes."""
+
+    def __init__(self, path: Path, run: str | None) -> None:
+        self.path, self.run = path, run
+        self.kept: tuple[dict[str, Tensor], Progress] | None = None
+
+    def keep(self, tensors: dict[str, Tensor], progress: Progress) -> None:
+        """Copy the state after an epoch, unless it is too large."""
+        if sum(tensor.nbytes for tensor in tensors.values()) > LARGEST:
+            return
+        copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        # At once: Ctrl-C while copying leaves the epoch before.
+        self.kept = copies, progress
+
+    def __enter__(self) -> "LastEpoch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt) and self.kept is not None:
+            write_checkpoint(self.path, *self.kept, self.run)

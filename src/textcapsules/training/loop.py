@@ -2,6 +2,8 @@
 
 Everything random in an epoch is drawn from (seed, epoch), so that an epoch is a
 function of the weights and moments it starts from.
+
+Fit a system that needs no gradient: one pass, recorded as one epoch.
 """
 
 import math
@@ -12,20 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from textcapsules.calibrate import join_documents, joined_pairs
+from textcapsules.base.errors import TextCapsulesError
 from textcapsules.config import RunConfig
-from textcapsules.errors import TextCapsulesError
+from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.builder import gives_several
 from textcapsules.text.batch import epoch_batches
-from textcapsules.training.average import AveragedWeights
+from textcapsules.training.calibrate import join_documents, joined_pairs
 from textcapsules.training.checkpoint import Best, Progress, tensors_of
+from textcapsules.training.optimise import AveragedWeights, changes_by_step, rate_at
 from textcapsules.training.prepare import Encoded
-from textcapsules.training.schedule import changes_by_step, rate_at
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import make_steps
 
-__all__ = ["Step", "Trainer", "with_joined"]
+__all__ = ["Step", "Trainer", "fit_system", "with_joined"]
 
 
 class Step(NamedTuple):
@@ -202,3 +206,31 @@ def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
     return Encoded(
         [*train.documents, *joined], np.concatenate([train.targets, targets])
     )
+
+
+def fit_system(
+    config: RunConfig, system: ClassicSystem, train: Encoded, dev: DevSet
+) -> Progress:
+    """Fit on the training texts, joined ones among them if asked for; judge on dev."""
+    started = time.perf_counter()
+    documents, targets = with_joined(config, train, 0)
+    system.fit(documents, targets)
+    loss = log_loss(system.scores(documents), targets, several=gives_several(config))
+    fitted = time.perf_counter()
+    record: dict[str, Any] = {
+        "epoch": 1,
+        "loss": loss,
+        **dev.judge(system),
+        "train_seconds": round(fitted - started, 3),
+        "dev_seconds": round(time.perf_counter() - fitted, 3),
+    }
+    return Progress([record], Best(0, record["dev_score"], {}))
+
+
+def log_loss(scores: NDArray, targets: NDArray, *, several: bool) -> float:
+    """Return the mean cross-entropy a text, of each class alone if `several`."""
+    likely = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
+    loss = -targets * np.log(likely)
+    if several:
+        loss -= (1 - targets) * np.log(1 - likely)
+    return float(loss.sum(1).mean())

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.config import CAPSULES, CHARACTERS, CLASSIC, RunConfig
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus
-from textcapsules.errors import ConfigError
 
 __all__ = ["resolve"]
 

@@ -11,7 +11,20 @@ import torch
 from torch import nn
 
 from textcapsules import __version__
-from textcapsules.classifier import (
+from textcapsules.base.errors import (
+    ConfigError,
+    ModelFolderError,
+    TextCapsulesError,
+    collect_warnings,
+    warn,
+)
+from textcapsules.base.sums import check_sums, read_record, write_record
+from textcapsules.config import CLASSIC, RunConfig
+from textcapsules.data.example import Corpus
+from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.builder import System
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.classifier import (
     Labels,
     TextClassifier,
     config_json,
@@ -19,37 +32,28 @@ from textcapsules.classifier import (
     read_run_config,
     write_config,
 )
-from textcapsules.config import CLASSIC, RunConfig
-from textcapsules.data.example import Corpus
-from textcapsules.errors import ConfigError, ModelFolderError, TextCapsulesError
-from textcapsules.model.builder import System
-from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.rivals.classic import ClassicSystem
-from textcapsules.notices import collect_warnings, warn
-from textcapsules.sums import check_sums, read_record, write_record
 from textcapsules.training.checkpoint import (
+    LastEpoch,
     Progress,
     epochs_done,
     read_checkpoint,
     write_checkpoint,
 )
-from textcapsules.training.fit import fit_system
 from textcapsules.training.folder import (
     CHECKPOINT,
     TENSORBOARD,
     check_folder,
+    check_unlocked,
     clear,
+    locked,
     tidy,
 )
-from textcapsules.training.last_epoch import LastEpoch
-from textcapsules.training.lock import check_unlocked, locked
-from textcapsules.training.loop import Step, Trainer
-from textcapsules.training.memory import enough_memory
+from textcapsules.training.loop import Step, Trainer, fit_system
+from textcapsules.training.machine import awake, enough_memory
+from textcapsules.training.optimise import changes_by_step
 from textcapsules.training.prepare import Prepared, prepare
-from textcapsules.training.schedule import changes_by_step
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
-from textcapsules.training.wake import awake
 
 __all__ = ["Measure", "resume", "train"]
 

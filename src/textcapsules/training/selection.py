@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from textcapsules.calibrate import (
+from textcapsules.config import RunConfig
+from textcapsules.model.builder import System
+from textcapsules.model.score import highest, score_documents
+from textcapsules.training.calibrate import (
     best_threshold,
     join_documents,
     joined_pairs,
     judge_decisions,
     label_thresholds,
 )
-from textcapsules.config import RunConfig
-from textcapsules.metrics import highest
-from textcapsules.model.builder import System
-from textcapsules.model.score import score_documents
 from textcapsules.training.prepare import Encoded
 
 __all__ = ["DevSet"]

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from textcapsules.config import RunConfig
-from textcapsules.losses import output_loss
 from textcapsules.model.layers import set_precision
 from textcapsules.text.batch import make_batch
+from textcapsules.training.losses import output_loss
 
 __all__ = ["EagerSteps", "GraphSteps", "make_steps"]
 

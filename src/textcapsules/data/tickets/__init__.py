@@ -11,11 +11,15 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Corpus, Example
-from textcapsules.data.tickets.banks import read_banks
-from textcapsules.data.tickets.generate import Span, Ticket, draw_tickets
-from textcapsules.data.tickets.typos import Dice
-from textcapsules.errors import ConfigError
+from textcapsules.data.tickets.generate import (
+    Dice,
+    Span,
+    Ticket,
+    draw_tickets,
+    read_banks,
+)
 
 __all__ = [
     "TICKETS",

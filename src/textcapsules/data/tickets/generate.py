@@ -1,4 +1,19 @@
-"""The generator of synthetic support-desk tickets.
+"""The phrase banks: what tickets are made of, and what training may not see of it.
+
+One TOML file a topic, and `background.toml` for what says nothing about a topic. Every
+file has a part `seen`, open to all splits, and a part `unseen`, kept from training: a
+third of it is met in dev, the rest in the test sets alone, so that a model chosen on
+dev has not met the test's wording either.
+
+A template is a sentence with `{filler}` slots, `{this|that}` choices, `#` for a digit,
+and `[...]` round the words that speak for the topic.
+
+What hurried fingers do to a text, drawn from a seeded generator.
+
+`Dice` is built on `random.Random.random` alone: it is the one method whose sequence
+Python promises to keep across versions, and the tickets must never change.
+
+The generator of synthetic support-desk tickets.
 
 A ticket has one topic, or several in the multi-label test. Around the sentences that
 speak for its topics stand sentences that speak for none, and often an aside: a mention
@@ -6,14 +21,161 @@ of some other topic that is fine, settled or not meant ("the payment went throug
 but ..."). Words alone therefore mislead; what is said about them decides.
 """
 
+import random
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple, TypeVar
 
-from textcapsules.data.tickets.banks import Bank, read_banks
-from textcapsules.data.tickets.typos import Dice, draw_hand, roughen
+__all__ = [
+    "Bank",
+    "Dice",
+    "Hand",
+    "Span",
+    "Ticket",
+    "draw_hand",
+    "draw_tickets",
+    "read_banks",
+    "roughen",
+]
 
-__all__ = ["Span", "Ticket", "draw_tickets"]
+Lists = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Bank:
+    """What one split may use of a file: templates by kind, fillers by slot."""
+
+    name: str
+    weight: int  # how often the topic comes up, relative to the others
+    templates: Lists
+    fillers: Lists
+
+
+@cache
+def read_banks(part: str) -> tuple[Bank, tuple[Bank, ...]]:
+    """Return the background and the topics, by name, as `part` may use them.
+
+    Args:
+        part: "train", "dev" or "test".
+    """
+    folder = resources.files("textcapsules.data.tickets") / "phrases"
+    files = {
+        entry.name: tomllib.loads(entry.read_text(encoding="utf-8"))
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    }
+    background = _bank(files.pop("background.toml"), {}, part)
+    topics = [_bank(values, background.fillers, part) for values in files.values()]
+    return background, tuple(sorted(topics, key=lambda bank: bank.name))
+
+
+def _bank(values: Mapping[str, Any], common: Lists, part: str) -> Bank:
+    """Build a bank from a file's values; `common` are the fillers all topics share."""
+    seen, unseen = dict(values["seen"]), dict(values["unseen"])
+    fillers = _merge(seen.pop("fillers", {}), unseen.pop("fillers", {}), part)
+    return Bank(
+        name=values.get("name", "background"),
+        weight=values.get("weight", 0),
+        templates=_merge(seen, unseen, part),
+        fillers={**common, **fillers},
+    )
+
+
+def _merge(
+    seen: Mapping[str, Sequence[str]], unseen: Mapping[str, Sequence[str]], part: str
+) -> Lists:
+    """Add to the seen entries of each kind the unseen ones that `part` may use."""
+    return {kind: (*seen[kind], *_allowed(unseen[kind], part)) for kind in seen}
+
+
+def _allowed(unseen: Sequence[str], part: str) -> list[str]:
+    """Return the unseen entries open to a split, repeated so that they come up often.
+
+    Dev has half as many as the tests and repeats them twice as often: both are then
+    about equally hard, and what is tuned on dev holds for the tests.
+    """
+    if part == "train":
+        return []
+    if part == "dev":
+        return [entry for i, entry in enumerate(unseen) if i % 3 == 0 for _ in range(4)]
+    return [entry for i, entry in enumerate(unseen) if i % 3 for _ in range(2)]
+
+
+T = TypeVar("T")
+# Short words are left alone: with a letter gone they become other words.
+LONG_WORD = re.compile(r"[A-Za-z]{4,}")
+
+
+class Dice:
+    """Seeded draws that are the same on every platform and Python version."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def below(self, n: int) -> int:
+        """Return a whole number from 0 to n - 1."""
+        return int(self._random() * n)
+
+    def chance(self, probability: float) -> bool:
+        """Return True with the given probability."""
+        return self._random() < probability
+
+    def pick(self, values: Sequence[T]) -> T:
+        """Return one of the values, all equally likely."""
+        return values[self.below(len(values))]
+
+    def shuffled(self, values: Sequence[T]) -> list[T]:
+        """Return the values in a random order."""
+        rest = list(values)
+        return [rest.pop(self.below(len(rest))) for _ in values]
+
+
+@dataclass(frozen=True)
+class Hand:
+    """How one customer types."""
+
+    typo_rate: float  # a long word's chance of a slip
+    lower: bool  # never uses the shift key
+    apostrophes: bool  # can't, not cant
+
+
+def draw_hand(dice: Dice) -> Hand:
+    """Draw a customer: most type cleanly, some carelessly, a few very carelessly."""
+    return Hand(
+        typo_rate=dice.pick((0.0, 0.0, 0.0, 0.0, 0.02, 0.02, 0.02, 0.05, 0.05, 0.12)),
+        lower=dice.chance(0.1),
+        apostrophes=not dice.chance(0.2),
+    )
+
+
+def roughen(text: str, hand: Hand, dice: Dice) -> str:
+    """Return `text` as this customer would have typed it."""
+    if not hand.apostrophes:
+        text = text.replace("'", "")
+    if hand.lower:
+        text = text.lower()
+
+    def slip(match: re.Match[str]) -> str:
+        word = match[0]
+        return _mistype(word, dice) if dice.chance(hand.typo_rate) else word
+
+    return LONG_WORD.sub(slip, text) if hand.typo_rate else text
+
+
+def _mistype(word: str, dice: Dice) -> str:
+    """Swap two letters, drop one or double one; the first letter stays."""
+    at = 1 + dice.below(len(word) - 2)
+    kind = dice.below(3)
+    if kind == 0:
+        return word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    if kind == 1:
+        return word[:at] + word[at + 1 :]
+    return word[:at] + word[at] + word[at:]
+
 
 SHORT = 0.06  # share of single-topic tickets that are a mere shout
 # What a customer owns and uses stays the same throughout a ticket.

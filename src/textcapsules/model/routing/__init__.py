@@ -146,7 +146,7 @@ def squash_capsules(poses: Tensor, kind: str) -> Tensor:
         return squash(poses, kind)
     if poses.dtype not in (torch.float32, torch.bfloat16) or not has_triton():
         return squash(poses, kind)
-    from textcapsules.model.routing.gpu_squash import squash_gpu
+    from textcapsules.model.kernels.gpu.squash import squash_gpu
 
     return squash_gpu(poses, kind)
 
@@ -195,10 +195,10 @@ def pick_backend(
 def _kernels(name: str) -> ModuleType:
     """Import the module of a kernel, whose compiler may not be installed."""
     if name == "gpu":
-        from textcapsules.model.routing import gpu
+        from textcapsules.model.kernels.gpu import route as gpu
 
         return gpu
-    from textcapsules.model.routing import cpu
+    from textcapsules.model.kernels.cpu import route as cpu
 
     return cpu
 

@@ -1,0 +1,169 @@
+"""Write files so that a reader, or a crash, never sees half of one.
+
+A file is written under a temporary name in its own folder, flushed to the disk and then
+renamed over the target: after ``kill -9`` or on a full disk, the old content is intact.
+
+Read a file that must be one: no pipe to wait for, no device, nothing endless.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from textcapsules.base.errors import WriteError
+
+__all__ = [
+    "REMEDIES",
+    "atomic_path",
+    "check_regular",
+    "file_sha256",
+    "json_bytes",
+    "read_regular",
+    "remedy",
+    "remove_leftovers",
+    "write_bytes",
+    "write_error",
+    "write_json",
+    "write_tensors",
+    "write_text",
+]
+
+# What to do about an operating system's refusal to write.
+REMEDIES = {
+    errno.ENOSPC: "Free some space or name another place",
+    errno.EDQUOT: "Free some space or name another place",
+    errno.EROFS: "Name a place on a disk that is not read-only",
+    errno.EACCES: "Get the permission to write there, or name another place",
+    errno.EPERM: "Get the permission to write there, or name another place",
+    errno.ENAMETOOLONG: "Give it a shorter name",
+    errno.ENOTDIR: "Name a place that is not below a file",
+    errno.EEXIST: "Name a place that is not below a file",
+    errno.EISDIR: "Name a file, not a folder",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do about an error of the operating system."""
+    return REMEDIES.get(error.errno or errno.ENOSPC, "Name another place")
+
+
+def write_error(path: Path | str, error: OSError) -> WriteError:
+    """Return the one-line error for a path that could not be written."""
+    return WriteError(
+        f"{path} must be writable; got {error.strerror or error}. {remedy(error)}; "
+        "nothing was replaced."
+    )
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` if the block ends well."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode  # what the user's umask leaves
+        yield temporary
+        temporary.chmod(mode)  # some libraries make files for the owner alone
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path | str) -> None:
+    """Remove what processes killed while writing `path` have left beside it."""
+    path = Path(path)
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        if leftover.name.split(".")[-2].isdigit():
+            leftover.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write `content` to `path` atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path | str, content: str) -> None:
+    """Write `content` to `path` atomically, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write `value` to `path` atomically, as indented JSON."""
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return `value` as indented JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write_tensors(
+    path: Path | str, tensors: dict[str, Any], metadata: dict[str, str] | None = None
+) -> None:
+    """Write torch tensors to `path` atomically, as safetensors.
+
+    The library's `save_file` writes beside the path, under a name drawn anew, which a
+    killed process leaves behind: the content goes through memory instead.
+    """
+    from safetensors.torch import save
+
+    write_bytes(path, save(tensors, metadata=metadata))
+
+
+def file_sha256(path: Path | str) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def read_regular(path: Path | str, max_bytes: int) -> bytes:
+    """Return a file's bytes; an `OSError` tells what else is there, or too much."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    # To open a pipe waits for its writer, unless told not to.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        status = os.fstat(descriptor)
+        refuse_others(status)
+        if status.st_size > max_bytes:
+            raise OSError(
+                errno.EFBIG, f"{status.st_size:,} bytes, more than {max_bytes:,}"
+            )
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(max_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def check_regular(path: Path | str) -> None:
+    """Raise an `OSError` unless there is a regular file, for libraries that open it."""
+    refuse_others(Path(path).stat())
+
+
+def refuse_others(status: os.stat_result) -> None:
+    """Raise an `OSError` that names what is no regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"{kind} in place of a file")

@@ -1,0 +1,102 @@
+"""Fields that check themselves: type, choices and bounds, all faults in one message."""
+
+import functools
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from typing import Any, Literal
+
+from textcapsules.base.errors import ConfigError
+
+__all__ = ["Checked", "option"]
+
+
+def option(default: Any, help: str, **bounds: float) -> Any:
+    """Declare a field: its default, its help text, and bounds (keys of `BOUNDS`)."""
+    return field(default=default, metadata={"help": help, **bounds})
+
+
+# How a bound is told, and what it allows.
+BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "low": ("of at least", operator.ge),
+    "above": ("above", operator.gt),
+    "high": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
+
+
+# What a whole number may be where its option sets no limit: 32 bits, with a sign.
+LARGEST = 2**31 - 1
+
+# Of a class, looked up once: a plan of all tables makes thousands of sections.
+type_hints = functools.cache(typing.get_type_hints)
+
+
+class Checked:
+    """Validates every field against its type and bounds, all faults in one message."""
+
+    def __post_init__(self) -> None:
+        """Normalise lists to tuples, then report every fault at once."""
+        faults = []
+        hints = type_hints(type(self))
+        for spec in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, spec.name)
+            if isinstance(value, list):
+                value = tuple(value)
+                object.__setattr__(self, spec.name, value)
+            expected = _fault(value, hints[spec.name], spec.metadata)
+            if expected:
+                faults.append(f"{spec.name} must be {expected}; got {shown(value)}")
+            elif isinstance(value, int) and hints[spec.name] is float:
+                object.__setattr__(self, spec.name, float(value))
+        if faults:
+            raise ConfigError("; ".join(faults) + ".")
+
+
+def shown(value: Any) -> str:
+    """Return a value as it would be written, or its kind where Python cannot say."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return f"a value of type {type(value).__name__} too large to show"
+
+
+def _bounds(hint: Any, bounds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the bounds of an option, with the limit of whole numbers."""
+    return {"high": LARGEST, **bounds} if hint is int else bounds
+
+
+def _fault(value: Any, hint: Any, bounds: Mapping[str, Any]) -> str:
+    """Say what `value` should have been, or return nothing if it is right."""
+    if isinstance(hint, types.UnionType):  # `X | None`
+        if value is None:
+            return ""
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        choices = ", ".join(map(repr, arguments))
+        return "" if value in arguments else f"one of {choices}"
+    if origin is tuple:
+        inner = isinstance(value, tuple) and value
+        wrong = not inner or any(_fault(item, arguments[0], bounds) for item in value)
+        return f"a list, each {_expected(arguments[0], bounds)}" if wrong else ""
+    kinds = (int, float) if hint is float else hint
+    if not isinstance(value, kinds) or (isinstance(value, bool) and hint is not bool):
+        return _expected(hint, bounds)
+    if hint is float and not abs(value) <= sys.float_info.max:  # NaN fails too
+        return _expected(hint, bounds)
+    bounds = _bounds(hint, bounds)
+    kept = all(BOUNDS[key][1](value, bounds[key]) for key in bounds if key in BOUNDS)
+    return "" if kept else _expected(hint, bounds)
+
+
+def _expected(hint: type, bounds: Mapping[str, Any]) -> str:
+    names = {int: "a whole number", float: "a finite number", bool: "true or false"}
+    bounds = _bounds(hint, bounds)
+    limits = [
+        f"{words} {bounds[key]}" for key, (words, _) in BOUNDS.items() if key in bounds
+    ]
+    return " ".join([names.get(hint, "a text"), " and ".join(limits)]).strip()

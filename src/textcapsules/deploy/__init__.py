@@ -1,0 +1,1 @@
+"""A trained model for others: a service, an ONNX file, a hub."""

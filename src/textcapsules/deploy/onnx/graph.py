@@ -1,0 +1,307 @@
+"""A graph of ONNX operations, written down one call at a time.
+
+An exporter that traces a network fixes what it saw, or takes half a minute to prove
+that nothing was fixed. The network is thirty kinds of operation: they are written here
+by name, every size that belongs to the texts left open, and compared with the network
+afterwards (`onnx`).
+
+Squashing and routing, written on a graph as `model.functional` and `model.routing`.
+
+Capsules are (B, W, I, D): I children in each of W windows, the layer of classes having
+one window. Iterations are unrolled. Where the transform is shared no vote is formed:
+see `model.routing.reference` for the two identities.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from textcapsules.base.errors import TextCapsulesError
+from textcapsules.model.layers import LEAST_WON, AttentionClasses, RoutedLayer
+from textcapsules.model.routing.attention import LEAST_MASS
+
+__all__ = ["Graph", "attend", "import_onnx", "length", "linear", "route", "squash"]
+
+# Read by onnxruntime since 1.18; nothing newer is needed.
+OPSET, IR_VERSION = 18, 10
+
+
+def import_onnx() -> Any:
+    """Import onnx, an extra."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise TextCapsulesError(
+            "onnx must be installed to export a model; got none. "
+            "Run `pip install 'textcapsules[onnx]'`."
+        ) from error
+    return onnx
+
+
+class Graph:
+    """Operations in order, and the constants they read; values go by name.
+
+    >>> graph = Graph()
+    >>> graph.op("Add", "x", graph.constant(1.0)), graph.op("Relu", "x")
+    ('add_0', 'relu_1')
+    """
+
+    def __init__(self) -> None:
+        self.onnx = import_onnx()
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Append an operation and return the name of its output."""
+        name = f"{kind.lower()}_{len(self.nodes)}"
+        node = self.onnx.helper.make_node(kind, inputs, [name], name, **attributes)
+        self.nodes.append(node)
+        return name
+
+    def largest_first(self, keys: str, n_kept: str, axis: int) -> str:
+        """Append a sort along one axis, and return the places of the largest keys."""
+        name = f"topk_{len(self.nodes)}"
+        outputs = [f"{name}_keys", f"{name}_places"]
+        node = self.onnx.helper.make_node(
+            "TopK", [keys, n_kept], outputs, name, axis=axis
+        )
+        self.nodes.append(node)
+        return outputs[1]
+
+    def constant(self, value: ArrayLike, dtype: Any = np.float32) -> str:
+        """Keep an array and return its name."""
+        array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def integers(self, *values: int) -> str:
+        """Keep a list of whole numbers, as shapes and axes are given."""
+        return self.constant(values, np.int64)
+
+    def reduce(self, kind: str, value: str, axis: int) -> str:
+        """Append a reduction along one axis, which stays with size 1."""
+        return self.op(kind, value, self.integers(axis), keepdims=1)
+
+    def slice(self, value: str, axis: int, start: int, end: int) -> str:
+        """Append `value[start:end]` along one axis."""
+        bounds = [self.integers(number) for number in (start, end, axis)]
+        return self.op("Slice", value, *bounds)
+
+    def model(
+        self, inputs: list[Any], outputs: list[Any], facts: dict[str, str]
+    ) -> Any:
+        """Return the whole as a checked `onnx.ModelProto`."""
+        helper = self.onnx.helper
+        graph = helper.make_graph(
+            self.nodes,
+            "textcapsules",
+            inputs,
+            outputs,
+            list(self.constants.values()),
+        )
+        model = helper.make_model(
+            graph,
+            producer_name="textcapsules",
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        helper.set_model_props(model, facts)
+        self.onnx.checker.check_model(model, full_check=True)
+        return model
+
+
+SATURATED = 1e9  # as in model.functional
+
+
+def length(graph: Graph, poses: str) -> str:
+    """Return the norm of poses (..., D) as (..., 1), safe for huge and tiny ones."""
+    largest = graph.reduce("ReduceMax", graph.op("Abs", poses), -1)
+    above = graph.op("Greater", largest, graph.constant(0.0))
+    scale = graph.op("Where", above, largest, graph.constant(1.0))
+    norm = graph.reduce("ReduceL2", graph.op("Div", poses, scale), -1)
+    return graph.op("Mul", norm, scale)
+
+
+def squash(graph: Graph, poses: str, kind: str) -> str:
+    """Return the poses with their norm x replaced by f(x)."""
+    if kind == "none":
+        return poses
+    norm = length(graph, poses)
+    tiny = graph.constant(np.finfo(np.float32).tiny)
+    direction = graph.op("Div", poses, graph.op("Max", norm, tiny))
+    x = graph.op("Min", norm, graph.constant(SATURATED))
+    return graph.op("Mul", squashed_norm(graph, x, kind), direction)
+
+
+def squashed_norm(graph: Graph, x: str, kind: str) -> str:
+    """Return f(x) of a squash."""
+    if kind == "tanh":
+        return graph.op("Tanh", x)
+    if kind == "exp":
+        shrunk = graph.op("Exp", graph.op("Neg", x))
+        return graph.op("Sub", graph.constant(1.0), shrunk)
+    power = x if kind == "norm" else graph.op("Mul", x, x)
+    offset = graph.constant({"norm": 1.0, "sabour": 1.0, "released": 0.5}[kind])
+    return graph.op("Div", power, graph.op("Add", offset, power))
+
+
+def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
+    """Route children (B, W, I, D) to poses (B, W, J, H).
+
+    What a child's couplings are multiplied by, (B, W, I, 1), is zero for one that must
+    not vote. Logits and couplings are (B, W, J, I).
+    """
+    if layer.log_gain is not None:
+        weight = share(graph, weight, layer.log_gain.exp().item())
+    existence = graph.op("Transpose", weight, perm=[0, 1, 3, 2])  # (B, W, 1, I)
+    n_parents, leak = layer.transform.shape[-3], int(layer.options.leaky)
+    even = graph.constant(np.full((n_parents, 1), 1 / (n_parents + leak)))
+    couplings, logits = graph.op("Mul", existence, even), None
+    agreement = Agreement(graph, layer, children)
+    for left in reversed(range(layer.options.iterations)):
+        poses = squash(graph, agreement.gather(couplings), layer.options.squash)
+        if left:
+            agreed = agreement.agree(poses)
+            logits = agreed if logits is None else graph.op("Add", logits, agreed)
+            compete = layer.options.compete
+            shares = softmax(graph, logits, n_parents, leak, compete, axis=2)
+            couplings = graph.op("Mul", existence, shares)
+    return poses  # type: ignore[possibly-undefined]  # there is at least one iteration
+
+
+def share(graph: Graph, weight: str, gain: float) -> str:
+    """Divide the weights of children (B, W, I, 1) by their sum, times a gain."""
+    total = graph.reduce("ReduceSum", weight, 2)
+    tiny = graph.constant(np.finfo(np.float32).tiny)
+    shares = graph.op("Div", weight, graph.op("Max", total, tiny))
+    return graph.op("Mul", shares, graph.constant(gain))
+
+
+def attend(graph: Graph, layer: AttentionClasses, children: str, inside: str) -> str:
+    """Route children (B, I, D) by attention; return the classes' logits (B, n, 1).
+
+    A child must not vote where inside (B, 1, I) is zero.
+    """
+    size, leak = layer.query.shape[1], int(layer.leaky)
+    keys, values = (linear(graph, children, part) for part in (layer.key, layer.value))
+    keys = graph.op("Mul", keys, graph.constant(size**-0.5))
+    turned = graph.op("Transpose", keys, perm=[0, 2, 1])  # (B, H, I)
+    query = graph.constant(as_array(layer.query))  # (J, H)
+    asked = layer_norm(graph, query, layer)
+    for left in reversed(range(layer.iterations)):
+        logits = graph.op("MatMul", asked, turned)  # (B, J, I)
+        shares = softmax(graph, logits, len(layer.query), leak, layer.compete, axis=1)
+        couplings = graph.op("Mul", shares, inside)
+        mass = graph.reduce("ReduceSum", couplings, 2)  # (B, J, 1)
+        least = graph.op("Add", mass, graph.constant(LEAST_MASS))
+        poses = graph.op("Div", graph.op("MatMul", couplings, values), least)
+        if left:
+            asked = layer_norm(graph, graph.op("Add", poses, query), layer)
+    n_classes = layer.n_classes
+    poses = layer_norm(graph, graph.slice(poses, 1, 0, n_classes), layer)  # type: ignore[possibly-undefined]
+    said = graph.op("Mul", poses, graph.constant(as_array(layer.weight)))
+    said = graph.reduce("ReduceSum", said, 2)  # (B, n, 1)
+    said = graph.op("Add", said, graph.constant(as_array(layer.bias)[:, None]))
+    won = graph.slice(mass, 1, 0, n_classes)  # type: ignore[possibly-undefined]
+    won = graph.op("Log", graph.op("Add", won, graph.constant(LEAST_WON)))
+    heard = graph.op("Mul", won, graph.constant(layer.mass_weight.item()))
+    return graph.op("Add", said, heard)
+
+
+def linear(graph: Graph, values: str, part: nn.Linear) -> str:
+    """Return a linear map of (..., D)."""
+    moved = graph.op("MatMul", values, graph.constant(as_array(part.weight.T)))
+    return graph.op("Add", moved, graph.constant(as_array(part.bias)))
+
+
+def layer_norm(graph: Graph, values: str, layer: AttentionClasses) -> str:
+    """Return (..., H) with mean 0 and deviation 1, scaled and shifted as learnt."""
+    scale, shift = (as_array(each) for each in (layer.norm.weight, layer.norm.bias))
+    return graph.op(
+        "LayerNormalization",
+        values,
+        graph.constant(scale),
+        graph.constant(shift),
+        axis=-1,
+        epsilon=layer.norm.eps,
+    )
+
+
+def softmax(
+    graph: Graph, logits: str, n_parents: int, leak: int, compete: bool, *, axis: int
+) -> str:
+    """Softmax over the parents, and over one more of logit zero if it may leak.
+
+    Parents that do not compete have a sigmoid each (`coupling_softmax`).
+    """
+    if not compete:
+        others = graph.constant(np.log(max(n_parents - 1 + leak, 1e-30)))
+        return graph.op("Sigmoid", graph.op("Sub", logits, others))
+    if not leak:
+        return graph.op("Softmax", logits, axis=axis)
+    first = graph.slice(logits, axis, 0, 1)
+    zero = graph.op("Sub", first, first)
+    shares = graph.op("Softmax", graph.op("Concat", logits, zero, axis=axis), axis=axis)
+    return graph.slice(shares, axis, 0, n_parents)
+
+
+class Agreement:
+    """What children give their parents, and how far the two agree."""
+
+    def __init__(self, graph: Graph, layer: RoutedLayer, children: str) -> None:
+        self.graph, self.children = graph, children
+        self.shared = layer.transform.ndim == 3
+        self.bias = None
+        if layer.bias is not None:
+            self.bias = graph.constant(as_array(layer.bias))
+        transform = as_array(layer.transform)
+        if self.shared:
+            self.transform = graph.constant(transform[:, None])  # (J, 1, D, H)
+            self.back = graph.constant(
+                transform.swapaxes(1, 2)[:, None]
+            )  # (J, 1, H, D)
+            self.turned = graph.op("Transpose", children, perm=[0, 1, 3, 2])
+        else:
+            each = graph.constant(transform)
+            votes = self.einsum("bwid,ijdh->bwijh", children, each)
+            self.votes = graph.op("Add", votes, self.bias) if self.bias else votes
+
+    def einsum(self, equation: str, *values: str) -> str:
+        """Append an einsum."""
+        return self.graph.op("Einsum", *values, equation=equation)
+
+    def by_parent(self, poses: str, transform: str) -> str:
+        """Multiply poses (B, W, J, D) by each parent's own matrix of (J, 1, D, H)."""
+        parents_first = self.graph.op("Transpose", poses, perm=[2, 0, 1, 3])
+        moved = self.graph.op("MatMul", parents_first, transform)  # (J, B, W, H)
+        return self.graph.op("Transpose", moved, perm=[1, 2, 0, 3])
+
+    def gather(self, couplings: str) -> str:
+        """Return Σ_i c_ij û_j|i, (B, W, J, H)."""
+        if not self.shared:
+            return self.einsum("bwji,bwijh->bwjh", couplings, self.votes)
+        total = self.graph.op("MatMul", couplings, self.children)  # (B, W, J, D)
+        total = self.by_parent(total, self.transform)  # (B, W, J, H)
+        if self.bias is None:
+            return total
+        share = self.graph.reduce("ReduceSum", couplings, -1)  # (B, W, J, 1)
+        return self.graph.op("Add", total, self.graph.op("Mul", share, self.bias))
+
+    def agree(self, poses: str) -> str:
+        """Return û_j|i · v_j, (B, W, J, I)."""
+        if not self.shared:
+            return self.einsum("bwijh,bwjh->bwji", self.votes, poses)
+        pulled = self.by_parent(poses, self.back)  # (B, W, J, D)
+        agreed = self.graph.op("MatMul", pulled, self.turned)
+        if self.bias is None:
+            return agreed
+        offset = self.graph.op("Mul", poses, self.bias)  # (B, W, J, H)
+        return self.graph.op("Add", agreed, self.graph.reduce("ReduceSum", offset, -1))
+
+
+def as_array(weight: Tensor) -> np.ndarray:
+    """Return a parameter as numpy's."""
+    return weight.detach().float().cpu().numpy()

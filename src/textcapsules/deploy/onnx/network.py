@@ -1,0 +1,234 @@
+"""A capsule network as one ONNX graph: word numbers in, scores of the classes out.
+
+The only input is `ids` (B, T), 0 after a text's end; B and T may be anything. Which
+places are padding and which texts have no known word is told from the numbers, so the
+scores are those of `TextClassifier.scores` whatever a text is padded to.
+"""
+
+from typing import Any
+
+from torch import nn
+
+from textcapsules.base.errors import ModelFolderError
+from textcapsules.deploy.onnx.graph import (
+    Graph,
+    as_array,
+    attend,
+    length,
+    linear,
+    route,
+    squash,
+)
+from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
+from textcapsules.model.layers import (
+    AttentionClasses,
+    ConvCapsules,
+    RoutedLayer,
+    WordEmbedding,
+    saved_tensors,
+)
+from textcapsules.text.vocabulary import PAD_ID, UNK_ID
+
+__all__ = ["network_graph"]
+
+FAR = 2.0**20  # past the last place of any text
+MAX_BYTES = 2_000_000_000  # what one protobuf file can hold, with room for the nodes
+
+
+def network_graph(
+    network: Any, max_tokens: int, facts: dict[str, str], *, drop_unknown: bool = False
+) -> Any:
+    """Return the network as an `onnx.ModelProto` that holds `facts` as properties."""
+    if not isinstance(network, CapsuleNetwork):
+        raise ModelFolderError(
+            f"model must be a capsule network to be exported; got a "
+            f"{type(network).__name__}. Name another model folder."
+        )
+    n_bytes = sum(each.nbytes for each in saved_tensors(network).values())
+    if n_bytes > MAX_BYTES:
+        raise ModelFolderError(
+            f"model must have under {MAX_BYTES / 1e9:.0f} GB of weights for one ONNX "
+            f"file; got {n_bytes / 1e9:.1f} GB. Train it with fewer words."
+        )
+    graph = Graph()
+    helper, types = graph.onnx.helper, graph.onnx.TensorProto
+    given = without_unknown(graph, "ids") if drop_unknown else "ids"
+    scores = write_network(graph, network, max_tokens, given)
+    graph.nodes.append(helper.make_node("Identity", [scores], ["scores"], "scores"))
+    ids = helper.make_tensor_value_info("ids", types.INT64, ["texts", "tokens"])
+    out = helper.make_tensor_value_info(
+        "scores", types.FLOAT, ["texts", network.n_classes]
+    )
+    return graph.model([ids], [out], facts)
+
+
+def without_unknown(graph: Graph, ids: str) -> str:
+    """Move the known words of (B, T) to the front, in their order; padding follows."""
+    is_known = graph.op("Greater", ids, graph.integers(UNK_ID))
+    known, anything = (
+        to_float(graph, part)
+        for part in (is_known, graph.op("GreaterOrEqual", ids, graph.integers(PAD_ID)))
+    )
+    place = graph.op("CumSum", anything, graph.constant(1, "int64"))  # 1, 2, ... T
+    # Known words come before all others, and each kind in its order.
+    ahead = graph.op("Mul", known, graph.constant([FAR]))
+    keys = graph.op("Sub", ahead, place)
+    n_tokens = graph.slice(graph.op("Shape", ids), 0, 1, 2)
+    order = graph.largest_first(keys, n_tokens, axis=1)
+    kept = graph.op("Where", is_known, ids, graph.integers(PAD_ID))
+    return graph.op("GatherElements", kept, order, axis=1)
+
+
+def write_network(
+    graph: Graph, network: CapsuleNetwork, max_tokens: int, given: str
+) -> str:
+    """Write embedding, branches and their average; return the scores (B, n_classes)."""
+    branches = [part for part in network.branches if isinstance(part, NgramBranch)]
+    # Where padding votes, or every position has its own transform, all texts are taken
+    # at full length; elsewhere padding as wide as the widest window changes nothing.
+    per_child = any(is_per_child(branch.classes) for branch in branches)
+    fixed = network.pad_to is not None or per_child
+    room = max_tokens if fixed else max(branch.min_tokens for branch in branches)
+    ids = graph.op("Pad", given, graph.integers(0, 0, 0, room))
+    if fixed:
+        ids = graph.slice(ids, 1, 0, max_tokens)
+    known = to_float(graph, graph.op("Greater", ids, graph.integers(UNK_ID)))
+    readable = graph.reduce("ReduceMax", known, 1)  # (B, 1), 1 or 0
+    words = to_float(graph, graph.op("Greater", ids, graph.integers(PAD_ID)))
+    anything = to_float(graph, graph.op("GreaterOrEqual", ids, graph.integers(PAD_ID)))
+    vectors = write_embedding(graph, network.embedding, ids)  # (B, T, V)
+    vectors = graph.op("Transpose", vectors, perm=[0, 2, 1])  # (B, V, T)
+    poses = []
+    for branch in branches:
+        edge = branch.edge
+        wide = graph.op("Pad", vectors, graph.integers(0, 0, edge, 0, 0, edge))
+        mask = repeat_first(graph, anything, 2 * edge)
+        if network.pad_to is None:
+            start = first_tokens(graph, mask, branch.min_tokens)
+            said = repeat_first(graph, words, 2 * edge)
+            mask = graph.op("Mul", graph.op("Max", said, start), readable)
+        poses.append(write_branch(graph, branch, wide, mask))  # (B, 1, J, H)
+    if isinstance(branches[0].classes, AttentionClasses):  # logits, (B, n_classes, 1)
+        scores = graph.op("Sigmoid", graph.op("Mean", *poses))
+        scores = graph.op("Squeeze", scores, graph.integers(2))
+        return graph.op("Mul", scores, readable)
+    if network.average == "poses":
+        lengths = length(graph, graph.op("Mean", *poses))
+    else:
+        lengths = graph.op("Mean", *(length(graph, each) for each in poses))
+    classes = graph.slice(lengths, 2, 0, network.n_classes)  # (B, 1, n_classes, 1)
+    classes = graph.op("Squeeze", classes, graph.integers(1, 3))
+    return graph.op("Mul", classes, readable)
+
+
+def is_per_child(classes: nn.Module) -> bool:
+    """Tell whether every child of the classes has a transform of its own."""
+    return isinstance(classes, RoutedLayer) and classes.transform.ndim == 4
+
+
+def write_embedding(graph: Graph, embedding: nn.Embedding, ids: str) -> str:
+    """Look words up, those with fixed vectors in a table of half precision."""
+    own = graph.constant(as_array(embedding.weight))
+    if not isinstance(embedding, WordEmbedding) or not len(embedding.extra):
+        return graph.op("Gather", own, ids)
+    n_words = graph.integers(embedding.num_embeddings)
+    is_own = graph.op("Less", ids, n_words)
+    first = graph.integers(0)
+    vectors = graph.op("Gather", own, graph.op("Where", is_own, ids, first))
+    others = graph.constant(as_array(embedding.extra), dtype="float16")
+    place = graph.op("Max", graph.op("Sub", ids, n_words), first)
+    fixed = to_float(graph, graph.op("Gather", others, place))
+    is_own = graph.op("Unsqueeze", is_own, graph.integers(2))
+    return graph.op("Where", is_own, vectors, fixed)
+
+
+def repeat_first(graph: Graph, columns: str, times: int) -> str:
+    """Put further copies of the first of (B, T) columns before it."""
+    first = graph.slice(columns, 1, 0, 1)
+    return graph.op("Concat", *[first] * times, columns, axis=1)
+
+
+def first_tokens(graph: Graph, ones: str, n_tokens: int) -> str:
+    """Return 1 in the first `n_tokens` columns of `ones`, 0 in the others."""
+    place = graph.op("CumSum", ones, graph.constant(1, dtype="int64"))  # from 1
+    inside = graph.op("LessOrEqual", place, graph.constant(float(n_tokens)))
+    return to_float(graph, inside)
+
+
+def write_branch(graph: Graph, branch: NgramBranch, vectors: str, mask: str) -> str:
+    """Write the layers of one n-gram network; return the classes' poses (B, 1, J, H).
+
+    Where attention routes to the classes, their logits (B, n_classes, 1).
+    """
+    weights = [graph.constant(as_array(each)) for each in branch.ngrams.kernel()]
+    stride, size = branch.ngrams.stride, branch.ngrams.ngram_size
+    features = graph.op("Conv", vectors, *weights, strides=[stride])  # (B, F, P)
+    features = graph.op("Transpose", graph.op("Relu", features), perm=[0, 2, 1])
+    poses = linear(graph, features, branch.primary.linear)
+    C, D = branch.primary.shape
+    poses = graph.op("Reshape", poses, graph.integers(0, 0, C, D))  # (B, P, C, D)
+    capsules = squash(graph, poses, branch.primary.squash)
+    inside = graph.op("Unsqueeze", mask, graph.integers(1))  # (B, 1, T)
+    inside = all_of(graph, inside, size, stride)  # (B, 1, P)
+    if branch.conv is not None:
+        weight = child_weight(graph, branch.conv, capsules, inside, C)
+        inside = all_of(graph, inside, branch.conv.window)  # (B, 1, W)
+        capsules = write_conv_capsules(graph, branch.conv, capsules, weight, inside)
+        C = branch.conv.transform.shape[-3]
+    if isinstance(branch.classes, AttentionClasses):
+        place = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, P, 1)
+        each = graph.op("Tile", place, graph.integers(1, 1, C))  # (B, P, C)
+        each = graph.op("Reshape", each, graph.integers(0, 1, -1))  # (B, 1, I)
+        children = graph.op("Reshape", capsules, graph.integers(0, -1, D))
+        return attend(graph, branch.classes, children, each)
+    weight = child_weight(graph, branch.classes, capsules, inside, C)
+    weight = graph.op("Reshape", weight, graph.integers(0, 1, -1, 1))
+    children = graph.op("Reshape", capsules, graph.integers(0, 1, -1, D))
+    return route(graph, branch.classes, children, weight)
+
+
+def child_weight(
+    graph: Graph, layer: RoutedLayer, capsules: str, inside: str, C: int
+) -> str:
+    """Return what couplings of (B, P, C, D) are multiplied by, (B, P, C, 1).
+
+    It is zero where inside (B, 1, P) is, elsewhere a capsule's length if amended.
+    """
+    place = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, P, 1)
+    place = graph.op("Unsqueeze", place, graph.integers(3))  # (B, P, 1, 1)
+    if layer.options.amendment:
+        return graph.op("Mul", length(graph, capsules), place)
+    return graph.op("Tile", place, graph.integers(1, 1, C, 1))
+
+
+def write_conv_capsules(
+    graph: Graph, layer: ConvCapsules, capsules: str, weight: str, inside: str
+) -> str:
+    """Route (B, P, C, D) in windows of positions; return their parents (B, W, J, D)."""
+    # A window reaching past the text has no say, its inner positions included.
+    whole = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, W, 1)
+    whole = graph.op("Unsqueeze", whole, graph.integers(3))  # (B, W, 1, 1)
+    children = windows(graph, capsules, layer.window)  # (B, W, K·C, D)
+    weights = windows(graph, weight, layer.window)  # (B, W, K·C, 1)
+    return route(graph, layer, children, graph.op("Mul", weights, whole))
+
+
+def windows(graph: Graph, values: str, K: int) -> str:
+    """Return the values of (B, P, C, D) in each window of K, (B, W, K·C, D)."""
+    to_end = 2**31 - 1
+    shifted = [
+        graph.slice(values, 1, k, k - K + 1 if k < K - 1 else to_end) for k in range(K)
+    ]  # each (B, W, C, D)
+    return graph.op("Concat", *shifted, axis=2)
+
+
+def all_of(graph: Graph, mask: str, size: int, stride: int = 1) -> str:
+    """Return 1 for each window of `size` whose mask (B, 1, T) is 1 throughout."""
+    absent = graph.op("Neg", mask)
+    some = graph.op("MaxPool", absent, kernel_shape=[size], strides=[stride])
+    return graph.op("Neg", some)
+
+
+def to_float(graph: Graph, truth: str) -> str:
+    """Return 1.0 where true, 0.0 elsewhere."""
+    return graph.op("Cast", truth, to=graph.onnx.TensorProto.FLOAT)

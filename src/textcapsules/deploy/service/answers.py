@@ -1,0 +1,231 @@
+"""From a request's texts to its answer: check, queue, decide, word."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from textcapsules.deploy.service.batching import Batcher, QueueFullError
+from textcapsules.deploy.service.limits import Limits
+from textcapsules.deploy.service.metrics import Metrics
+from textcapsules.deploy.service.models import ServedModel
+from textcapsules.deploy.service.replies import RefusedError
+from textcapsules.deploy.service.schema import PredictRequest
+from textcapsules.explain.networks import can_explain
+from textcapsules.explain.texts import explain
+from textcapsules.explain.types import Explanation, LabelExplanation
+from textcapsules.model.classifier import TextClassifier
+
+__all__ = ["Service"]
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Kind(NamedTuple):
+    """What a batch is of: texts for one model, all with as many phrases or none."""
+
+    model: str
+    phrases: int | None  # None: no explanations
+
+
+class Scored(NamedTuple):
+    """What the model has to say of one text."""
+
+    scores: NDArray[np.float32]  # (J,)
+    known: int  # of the words read
+    words: int
+    explanation: Explanation | None
+
+
+class Service:
+    """The models, the thread that runs them, and what has been counted."""
+
+    def __init__(
+        self, models: Sequence[ServedModel], limits: Limits, threads: int | None = None
+    ) -> None:
+        self.limits = limits
+        self.models = {model.name: model.classifier for model in models}
+        self.batcher = Batcher(
+            self.score,
+            queue=limits.queue,
+            batch=limits.batch,
+            batch_wait=limits.batch_wait,
+            # Torch's number of threads is the calling thread's own.
+            on_start=lambda: torch.set_num_threads(threads or torch.get_num_threads()),
+            on_batch=lambda texts, seconds: self.metrics.count_batch(texts, seconds),
+        )
+        self.metrics = Metrics(lambda: self.batcher.waiting)
+
+    def score(self, kind: Kind, texts: list[str]) -> list[Scored]:
+        """Read one batch; runs in the model's thread."""
+        classifier = self.models[kind.model]
+        scores, known, words, _ = classifier.read(texts)
+        explanations: Sequence[Explanation | None] = [None] * len(texts)
+        if kind.phrases is not None:
+            explanations = explain(classifier, texts, top=kind.phrases)
+        rows = zip(scores, known.tolist(), words.tolist(), explanations, strict=True)
+        return [Scored(*row) for row in rows]
+
+    async def predict(self, request: PredictRequest) -> dict[str, Any]:
+        """Answer a request, or refuse it."""
+        texts = request.texts
+        name = self.pick_model(request.model)
+        if request.explain and not can_explain(self.models[name]):
+            message = (
+                f"explain must be false for {name!a:.60}, which cannot be explained"
+            )
+            raise RefusedError(422, message)
+        check_decision(request)
+        check_texts(texts, self.limits, explain=request.explain)
+        kind = Kind(name, request.phrases if request.explain else None)
+        scored = await self.queue(kind, texts)
+        if not all(np.isfinite(one.scores).all() for one in scored):
+            message = f"the scores of {name!a:.60} must be finite; got NaN or infinity"
+            raise RefusedError(503, message)
+        self.metrics.texts.labels(name, str(request.explain).lower()).inc(len(texts))
+        predictions = word_predictions(self.models[name], scored, request)
+        return {"model": name, "predictions": predictions}
+
+    def pick_model(self, name: str | None) -> str:
+        """Return the model asked for, or the only one."""
+        served = ", ".join(sorted(self.models))
+        if name is None and len(self.models) > 1:
+            raise RefusedError(422, f"model must be one of {served}; got none")
+        name = next(iter(self.models)) if name is None else name
+        if name not in self.models:
+            raise RefusedError(404, f"model must be one of {served}; got {name!a:.60}")
+        return name
+
+    async def queue(self, kind: Kind, texts: Sequence[str]) -> list[Scored]:
+        """Wait for the model, but not for ever."""
+        try:
+            results = self.batcher.submit(kind, texts)
+        except QueueFullError as error:
+            wait = str(error.retry_after)
+            message = f"the queue must have room; got a full one. Wait {wait} s"
+            raise RefusedError(429, message, {"Retry-After": wait}) from None
+        seconds = self.limits.time_limit
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(results), seconds)
+        except TimeoutError:
+            message = f"the answer must take at most {seconds:g} s; it took longer"
+            raise RefusedError(504, message) from None
+
+    def describe(self) -> dict[str, Any]:
+        """Return every model and the limits of a request."""
+        limits = self.limits
+        return {
+            "models": [describe(*item) for item in self.models.items()],
+            "limits": {
+                "texts": limits.max_texts,
+                "explained": min(limits.max_explained, limits.max_texts),
+                "characters": limits.max_characters,
+                "bytes": limits.max_bytes,
+            },
+        }
+
+
+def describe(name: str, classifier: TextClassifier) -> dict[str, Any]:
+    """Return what a client needs to know of a model."""
+    labels = classifier.labels
+    pairs = zip(labels.names, labels.thresholds, strict=True)
+    return {
+        "name": name,
+        "task": labels.task,
+        "labels": [{"name": name, "threshold": least} for name, least in pairs],
+        "explains": can_explain(classifier),
+        "reads": reads(classifier),
+        "max_tokens": classifier.config.text.max_tokens,
+    }
+
+
+def reads(classifier: TextClassifier) -> str:
+    """Return what the tokens of a model are."""
+    return "characters" if classifier.tokenizer.rule == "characters" else "words"
+
+
+def check_decision(request: PredictRequest) -> None:
+    """Refuse a threshold for the highest label alone."""
+    if request.threshold is not None and request.multi_label is False:
+        raise RefusedError(
+            422, "threshold must go with all labels past it; got multi_label: false"
+        )
+
+
+def check_texts(texts: Sequence[str], limits: Limits, *, explain: bool) -> None:
+    """Refuse too many texts and too long ones."""
+    most = min(limits.max_texts, limits.max_explained if explain else len(texts))
+    if len(texts) > most:
+        what = "texts to explain" if explain else "texts"
+        raise RefusedError(422, f"{what} must be at most {most}; got {len(texts)}")
+    for place, text in enumerate(texts):
+        if len(text) > limits.max_characters:
+            raise RefusedError(
+                422,
+                f"texts.{place} must have at most {limits.max_characters} characters; "
+                f"got {len(text)}",
+            )
+        if SURROGATE.search(text):  # JSON can spell it, but no text has it
+            raise RefusedError(
+                422, f"texts.{place} must be Unicode; got half a surrogate pair"
+            )
+
+
+def word_predictions(
+    classifier: TextClassifier, scored: list[Scored], request: PredictRequest
+) -> list[dict[str, Any]]:
+    """Return the answer's predictions, decided as `TextClassifier.predict` does."""
+    rows = np.stack([one.scores for one in scored])
+    decided = classifier.decide(
+        rows, multi_label=request.multi_label, threshold=request.threshold
+    )
+    predictions = []
+    for one, chosen in zip(scored, decided, strict=True):
+        names = classifier.labels.names
+        prediction: dict[str, Any] = {
+            "labels": classifier.names(one.scores, chosen),
+            "scores": dict(zip(names, one.scores.tolist(), strict=True)),
+            "readable": bool((one.scores > 0).any()),
+            "known": one.known,
+            "words": one.words,
+        }
+        if one.explanation is not None:
+            prediction["explanation"] = word_explanation(one.explanation)
+        predictions.append(prediction)
+    return predictions
+
+
+def word_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation as the answer has it."""
+    orphan = explanation.orphan
+    return {
+        "method": explanation.method,
+        "tokens": [{"start": t.start, "end": t.end} for t in explanation.tokens],
+        "labels": {one.label: word_label(one) for one in explanation.labels},
+        "orphan": None if orphan is None else word_label(orphan),
+        "orphan_share": explanation.orphan_share,
+        "leak": explanation.leak,
+    }
+
+
+def word_label(label: LabelExplanation) -> dict[str, Any]:
+    """Return one label's phrases and token strengths, short enough to send."""
+    phrases = [
+        {
+            "text": phrase.text,
+            "start": phrase.start,
+            "end": phrase.end,
+            "strength": rounded(phrase.strength),
+        }
+        for phrase in label.phrases
+    ]
+    return {"phrases": phrases, "tokens": [rounded(value) for value in label.tokens]}
+
+
+def rounded(strength: float) -> float:
+    """Keep five digits: strengths are shown, never compared with a threshold."""
+    return float(f"{strength:.5g}")

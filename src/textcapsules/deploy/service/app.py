@@ -1,0 +1,204 @@
+"""The colours of the reports, as the page's style sheet reads them.
+
+The service as an ASGI application: routes, guards and the page.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.middleware.cors import CORSMiddleware
+
+from textcapsules import __version__
+from textcapsules.deploy.service.answers import Service
+from textcapsules.deploy.service.guard import (
+    BodyGuard,
+    HostGuard,
+    OuterGuard,
+    TokenGuard,
+)
+from textcapsules.deploy.service.replies import add_error_replies, error_reply
+from textcapsules.deploy.service.schema import (
+    ErrorReply,
+    ModelList,
+    PredictReply,
+    PredictRequest,
+    StatusReply,
+)
+from textcapsules.draw.palette import DARK, LIGHT, Theme
+
+__all__ = ["colour_sheet", "create_app"]
+
+
+def colour_sheet() -> str:
+    """Return a style sheet of custom properties, light and dark."""
+    dark = f"@media (prefers-color-scheme: dark) {{ {properties(DARK)} }}"
+    return f"{properties(LIGHT)}\n{dark}\n"
+
+
+def properties(theme: Theme) -> str:
+    """Return one theme's colours: `--ink` and so on, `--label-0` and so on."""
+    named = {name: value for name, value in theme._asdict().items() if name != "labels"}
+    named |= {f"label-{place}": value for place, value in enumerate(theme.labels)}
+    return f":root {{ {' '.join(f'--{k}: {v};' for k, v in named.items())} }}"
+
+
+PAGE = Path(str(files("textcapsules.deploy.service") / "page"))
+COLOURS = "/colours.css"
+KINDS = {  # not left to the machine's own list, which may lack them
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorReply, "description": description}
+    for status, description in {
+        400: "The body cannot be read.",
+        401: "The token is missing or wrong.",
+        404: "No such model.",
+        408: "The body took too long to arrive.",
+        413: "The body is too large.",
+        422: "The request is not valid; the message says why.",
+        429: "The queue is full; Retry-After says when to come back.",
+        500: "A fault of the service.",
+        503: "There are too many connections, or the model is not in order.",
+        504: "The answer took too long.",
+    }.items()
+}
+
+
+def create_app(
+    service: Service,
+    *,
+    token: str | None = None,
+    origins: Sequence[str] = (),
+    hosts: Iterable[str] = LOOPBACK,
+) -> FastAPI:
+    """Return the application.
+
+    Args:
+        service: the models; it runs while the application does.
+        token: what clients must bring to all but the page and the health checks.
+        origins: web pages of other origins that may call the service.
+        hosts: names the service answers to, `*` for any.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.batcher.start()
+        yield
+        service.batcher.stop()
+
+    app = FastAPI(
+        title="textcapsules",
+        summary="All the labels a text deserves, and the phrases that spoke for them.",
+        version=__version__,
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    add_error_replies(app)
+    add_routes(app, service)
+    add_page(app)
+    # Added from the inside out.
+    limits = service.limits
+    app.add_middleware(
+        BodyGuard, most_bytes=limits.max_bytes, seconds=limits.time_limit
+    )
+    if token is not None:
+        app.add_middleware(TokenGuard, token=token, is_guarded=is_guarded)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After"],
+        )
+    app.add_middleware(HostGuard, hosts=hosts)
+    app.add_middleware(OuterGuard, metrics=service.metrics, paths=known_paths(app))
+    return app
+
+
+def is_guarded(path: str) -> bool:
+    """Tell whether a path needs the token: all but the page and the health checks."""
+    return path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
+
+
+def page_files() -> dict[str, Path]:
+    """Return the files of the page by their paths."""
+    found = {f"/{file.name}": file for file in PAGE.iterdir() if file.suffix in KINDS}
+    return {"/": found.pop("/index.html"), **found}
+
+
+def known_paths(app: FastAPI) -> set[str]:
+    """Return the paths to count by; any other could hold anything."""
+    return {"/openapi.json", COLOURS, *page_files(), *app.openapi()["paths"]}
+
+
+def add_page(app: FastAPI) -> None:
+    """Add the page, file by file: a folder would answer for the API's paths too."""
+    colours = partial(Response, colour_sheet(), media_type="text/css")
+    app.add_route(COLOURS, page_route(colours), include_in_schema=False)
+    for path, file in page_files().items():
+        reply = partial(FileResponse, file, media_type=KINDS[file.suffix])
+        app.add_route(path, page_route(reply), include_in_schema=False)
+
+
+def page_route(
+    reply: Callable[[], Response],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a route that always answers the same."""
+
+    async def send(request: Request) -> Response:
+        return reply()
+
+    return send
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the API."""
+
+    @app.post("/v1/predict", response_model=PredictReply, responses=REFUSALS)
+    async def predict(request: PredictRequest) -> JSONResponse:
+        """Label one text or many."""
+        return JSONResponse(await service.predict(request))
+
+    @app.get("/v1/models", response_model=ModelList, responses=only(401))
+    async def models() -> JSONResponse:
+        """List the models and the limits of a request."""
+        return JSONResponse(service.describe())
+
+    @app.get("/healthz", response_model=StatusReply)
+    async def health() -> JSONResponse:
+        """Tell that the process answers."""
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/readyz", response_model=StatusReply, responses=only(503))
+    async def ready() -> JSONResponse:
+        """Tell whether requests are taken."""
+        if not service.batcher.is_ready:
+            return error_reply(503, "the model must run; it is starting or stopping")
+        return JSONResponse({"status": "ready"})
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}, **only(401)},
+    )
+    async def metrics() -> Response:
+        """Count requests, texts, batches and time, for Prometheus."""
+        return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+def only(status: int) -> dict[int | str, dict[str, Any]]:
+    """Return one refusal for a route's documentation."""
+    return {status: REFUSALS.get(status, {"model": ErrorReply})}

@@ -1,0 +1,1 @@
+"""Pictures, highlighted texts, pages and the report."""

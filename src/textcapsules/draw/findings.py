@@ -1,0 +1,258 @@
+"""A model's report on labelled texts: everything found, before any of it is drawn.
+
+`make_report` judges the model, explains the texts, and tests the explanations on a
+sample of them. A model that is no capsule network is judged, and has no reasons.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.base.errors import DataError
+from textcapsules.data.example import Example
+from textcapsules.explain.convergence import Convergence, convergence
+from textcapsules.explain.corpus import explain_corpus
+from textcapsules.explain.displays import Connections, connections
+from textcapsules.explain.faithfulness import measure_faithfulness
+from textcapsules.explain.networks import can_explain
+from textcapsules.explain.strengths import check_method, settle_method
+from textcapsules.explain.texts import explain
+from textcapsules.explain.types import CorpusExplanation, Explanation, Faithfulness
+from textcapsules.inference.evaluate import Evaluation, evaluate_scores
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.training.prepare import target_matrix
+
+__all__ = ["Explained", "MixUp", "Report", "ReportTable", "make_report", "mix_ups"]
+
+
+class ReportTable(NamedTuple):
+    """A table of the page; the first column names the rows."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+
+    def is_numeric(self, column: int) -> bool:
+        """Tell what stands to the right: numbers, percentages and the lack of one."""
+        cells = [str(row[column]) for row in self.rows]
+        return all(cell == "-" or cell.lstrip("-")[:1].isdigit() for cell in cells)
+
+
+class MixUp(NamedTuple):
+    """A label that was missed where another was wrongly predicted, and how often."""
+
+    missed: str
+    instead: str
+    texts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What spoke for the labels, in the texts and in some of them one by one."""
+
+    corpus: CorpusExplanation
+    best: tuple[Explanation, ...]
+    worst: tuple[Explanation, ...]
+    connections: Connections | None  # of the first of the best
+    convergence: Convergence | None  # None where no sampled text got a label
+    faithfulness: Faithfulness | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that the page shows."""
+
+    title: str
+    lead: str
+    source: str  # the texts' name
+    classifier: TextClassifier
+    evaluation: Evaluation
+    confusion: NDArray | None  # (J, J), of texts with one label
+    mix_ups: tuple[MixUp, ...]  # most frequent first
+    explained: Explained | None  # None for a model that is no capsule network
+    tables: tuple[ReportTable, ...] = ()  # shown before the results
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, ready for JSON."""
+        found = self.explained
+        trust = None if found is None else found.faithfulness
+        return {
+            "source": self.source,
+            **self.evaluation.to_dict(),
+            "method": None if found is None else found.corpus.method,
+            "faithfulness": None if trust is None else trust.to_dict(),
+        }
+
+
+def make_report(
+    classifier: TextClassifier,
+    examples: Sequence[Example],
+    *,
+    source: str,
+    title: str,
+    lead: str,
+    method: str | None = None,
+    n_examples: int = 5,
+    n_sampled: int = 50,
+    tables: Sequence[ReportTable] = (),
+    confusion: NDArray | None = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Report:
+    """Judge a model on labelled texts and explain what it did.
+
+    Args:
+        classifier: the model.
+        examples: the texts, with their labels.
+        source: their name.
+        title: of the page.
+        lead: a few sentences below the title.
+        method: what a phrase's strength is (see `explain`).
+        n_examples: texts shown, of those that came out best and worst each.
+        n_sampled: texts on which explanations are tested and routing is followed.
+        tables: the caller's own, shown before the results.
+        confusion: a matrix of other texts, shown where these carry several labels.
+        on_stage: called with the name of each stage as it begins.
+    """
+    if can_explain(classifier):
+        method = settle_method(classifier.network, method)
+    elif method is not None:
+        check_method(method)
+    if not examples:
+        raise DataError(f"{source} must hold at least one labelled text; got none.")
+    names, several = classifier.labels.names, classifier.labels.task == "multi-label"
+    targets = target_matrix(examples, names, source)
+    on_stage("judging")
+    scores = classifier.scores([example.text for example in examples])
+    thresholds = classifier.labels.thresholds
+    chosen = classifier.decide(scores)
+    explained = None
+    if can_explain(classifier):
+        order = np.argsort(-certainty(scores, targets, thresholds, several=several))
+        right = (chosen == targets.astype(bool)).all(1)
+        best = pick_best(examples, order, right, n_examples)
+        sizes = (n_examples, n_sampled)
+        explained = explain_examples(
+            classifier, examples, best, method, sizes, on_stage
+        )
+    found = evaluate_scores(scores, targets, names, thresholds, several=several)
+    return Report(
+        title=title,
+        lead=lead,
+        source=source,
+        classifier=classifier,
+        evaluation=found,
+        confusion=confusion if found.confusion is None else found.confusion,
+        mix_ups=mix_ups(chosen, targets, names),
+        explained=explained,
+        tables=tuple(tables),
+    )
+
+
+def certainty(
+    scores: NDArray, targets: NDArray, thresholds: Sequence[float], *, several: bool
+) -> NDArray:
+    """Return how far each text (N,) is from the other side, below zero if wrong.
+
+    With several labels that is the distance of its worst score from the threshold; with
+    one, the true label's lead over the next.
+    """
+    true = targets.astype(bool)
+    if several:
+        past = scores - np.asarray(thresholds, dtype=scores.dtype)
+        return np.where(true, past, -past).min(1)
+    lead = np.where(true, scores, -np.inf).max(1)
+    return lead - np.where(true, -np.inf, scores).max(1)
+
+
+def pick_best(
+    examples: Sequence[Example], order: NDArray, right: NDArray, n_examples: int
+) -> list[Example]:
+    """Return the surest of those that came out right, all with different labels.
+
+    Args:
+        examples: the texts.
+        order: their places, the surest first.
+        right: (N,), whether a text's labels came out right.
+        n_examples: at most.
+    """
+    best: dict[frozenset[str], Example] = {}
+    for place in order:
+        if right[place] and len(best) < n_examples:
+            best.setdefault(frozenset(examples[place].labels), examples[place])
+    return list(best.values())
+
+
+def explain_examples(
+    classifier: TextClassifier,
+    examples: Sequence[Example],
+    best: Sequence[Example],
+    method: str | None,
+    sizes: tuple[int, int],
+    on_stage: Callable[[str], None],
+) -> Explained:
+    """Explain the texts together, and the best and the worst one by one.
+
+    Args:
+        classifier: as for `explain`.
+        examples: the texts.
+        best: those of them that came out best.
+        method: as for `explain`.
+        sizes: how many of the worst are explained, and of all are sampled.
+        on_stage: called with the name of each stage as it begins.
+    """
+    n_examples, n_sampled = sizes
+    on_stage("explaining")
+    corpus = explain_corpus(classifier, examples, method=method, mistakes=n_examples)
+    worst = [Example(mistake.text, mistake.true) for mistake in corpus.mistakes]
+    shown = explain(
+        classifier,
+        [example.text for example in (*best, *worst)],
+        method=method,
+        true=[example.labels for example in (*best, *worst)],
+    )
+    sample = spread_out([example.text for example in examples], n_sampled)
+    labelled = [
+        text
+        for text, found in zip(sample, classifier.predict(sample), strict=True)
+        if found.labels
+    ]
+    sharpening, alone = None, None
+    if isinstance(classifier.network, CapsuleNetwork):
+        on_stage("following the routing")
+        sharpening = convergence(classifier, labelled) if labelled else None
+        alone = connections(classifier, best[0].text) if best else None
+    on_stage("testing the explanations")
+    trust = measure_faithfulness(classifier, labelled) if labelled else None
+    return Explained(
+        corpus,
+        tuple(shown[: len(best)]),
+        tuple(shown[len(best) :]),
+        alone,
+        sharpening,
+        trust,
+    )
+
+
+def spread_out(texts: Sequence[str], n_texts: int) -> list[str]:
+    """Return at most `n_texts` texts at even distances."""
+    places = np.linspace(0, len(texts) - 1, min(n_texts, len(texts))).round()
+    return [texts[int(place)] for place in places]
+
+
+def mix_ups(
+    chosen: NDArray, targets: NDArray, labels: Sequence[str]
+) -> tuple[MixUp, ...]:
+    """Count which label was predicted where another was missed, most frequent first."""
+    true = targets.astype(bool)
+    missed, extra = true & ~chosen, chosen & ~true  # (N, J)
+    counts = missed.T.astype(int) @ extra.astype(int)  # (J, J)
+    found = [
+        MixUp(labels[row], labels[column], int(counts[row, column]))
+        for row, column in np.argwhere(counts).tolist()
+    ]
+    return tuple(sorted(found, key=lambda mix_up: -mix_up.texts))

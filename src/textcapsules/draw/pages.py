@@ -1,0 +1,372 @@
+"""A text cut into stretches, each with the labels whose phrases cover it.
+
+Phrases of different labels may overlap in any way. The cuts are at all their ends, so
+that a stretch has one set of labels and can be drawn as one piece.
+
+Explanations as pages: values in, HTML out, self-contained, everything escaped.
+
+Templates hold markup only. Pictures are inside the page as SVG; matrices are tables, so
+that they can be read aloud, searched, and shown in the reader's colours.
+"""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules import __version__
+from textcapsules.draw.palette import DARK, LIGHT, N_COLOURS, TINTS, label_style
+from textcapsules.draw.pictures import draw_histograms
+from textcapsules.explain.displays import Connections
+from textcapsules.explain.types import ORPHAN, Explanation, LabelExplanation, Phrase
+from textcapsules.text.tokenize import valid_unicode
+
+__all__ = [
+    "HEAT",
+    "Cells",
+    "Figure",
+    "Highlight",
+    "Mark",
+    "Picture",
+    "ShownLabel",
+    "Stretch",
+    "colophon",
+    "connection_histograms",
+    "cut_text",
+    "highlight",
+    "phrase_matrix",
+    "reading_help",
+    "render",
+    "render_explanations",
+    "shade_cells",
+]
+
+
+class Mark(NamedTuple):
+    """One label's claim on a stretch."""
+
+    number: int  # of the label in the text's list, from 1
+    colour: int
+    line: str
+    lane: int  # which line under the text: labels that overlap have different ones
+    level: int  # 1 to 3: how strong beside the label's strongest phrase
+    ends: bool  # whether the label's claim ends with this stretch
+
+
+class Stretch(NamedTuple):
+    """A piece of the text and its marks, strongest first."""
+
+    text: str
+    marks: tuple[Mark, ...]
+
+
+class ShownLabel(NamedTuple):
+    """A label in the list below the text."""
+
+    number: int
+    colour: int
+    line: str
+    label: str
+    score: float
+    verdict: str  # "", "right", "wrong" or "missed"; "" where the truth is not known
+    phrases: tuple[Phrase, ...]
+
+
+class Highlight(NamedTuple):
+    """A text ready to be drawn."""
+
+    stretches: tuple[Stretch, ...]
+    labels: tuple[ShownLabel, ...]
+    known: int  # of the words read
+    words: int
+
+
+def highlight(
+    explanation: Explanation, *, top: int = 4, longest: int | None = None
+) -> Highlight:
+    """Return the text with the `top` phrases of each predicted or true label marked.
+
+    A text longer than `longest` characters is shown to there; its list stays whole.
+    """
+    true = explanation.true or ()
+    names = [label.label for label in explanation.labels]
+    wanted = dict.fromkeys((*explanation.predicted, *true))
+    places = [names.index(name) for name in wanted if name in names]
+    shown = []
+    for place, style in zip(places, pick_styles(places), strict=True):
+        label, number = explanation.labels[place], len(shown) + 1
+        verdict = "" if explanation.true is None else judge(label, true)
+        phrases = tuple(p for p in label.phrases if p.strength > 0)[:top]
+        shown.append(
+            ShownLabel(number, *style, label.label, label.score, verdict, phrases)
+        )
+    stretches = cut_text(explanation.text[:longest], shown)
+    if longest is not None and len(explanation.text) > longest:
+        stretches = (*stretches, Stretch("…", ()))
+    return Highlight(stretches, tuple(shown), explanation.known, explanation.words)
+
+
+def pick_styles(places: Sequence[int]) -> list[tuple[int, str]]:
+    """Return each label's own colour, or the next that is free in this text."""
+    styles: list[tuple[int, str]] = []
+    for colour, line in map(label_style, places):
+        taken = {other for other, _ in styles}
+        turn = [(colour + step) % N_COLOURS for step in range(N_COLOURS)]
+        styles.append((next((c for c in turn if c not in taken), colour), line))
+    return styles
+
+
+def judge(label: LabelExplanation, true: Sequence[str]) -> str:
+    """Say whether a label was rightly predicted, wrongly, or missed."""
+    if not label.predicted:
+        return "missed"
+    return "right" if label.label in true else "wrong"
+
+
+def cut_text(text: str, labels: Sequence[ShownLabel]) -> tuple[Stretch, ...]:
+    """Cut a text at the ends of the labels' phrases."""
+    ends = {end for label in labels for p in label.phrases for end in (p.start, p.end)}
+    cuts = sorted({0, len(text), *(end for end in ends if end < len(text))})
+    spans = list(pairwise(cuts))
+    levels = [[label_level(label, *span) for label in labels] for span in spans]
+    lanes = pick_lanes(levels)
+    levels.append([0] * len(labels))  # after the last, nothing is claimed
+    stretches = []
+    for place, (start, end) in enumerate(spans):
+        marks = [
+            Mark(label.number, label.colour, label.line, lane, level, not after)
+            for label, lane, level, after in zip(
+                labels, lanes, levels[place], levels[place + 1], strict=True
+            )
+            if level
+        ]
+        marks.sort(key=lambda mark: -mark.level)
+        stretches.append(Stretch(text[start:end], tuple(marks)))
+    return tuple(stretches)
+
+
+def pick_lanes(levels: Sequence[Sequence[int]]) -> list[int]:
+    """Give each label (columns) the first lane that no label it meets has taken."""
+    columns = zip(*levels, strict=True)
+    claims = [{row for row, level in enumerate(c) if level} for c in columns]
+    lanes: list[int] = []
+    for place, claim in enumerate(claims):
+        taken = {lanes[other] for other in range(place) if claims[other] & claim}
+        lanes.append(next(lane for lane in range(place + 1) if lane not in taken))
+    return lanes
+
+
+def label_level(label: ShownLabel, start: int, end: int) -> int:
+    """Return how strongly a label claims a stretch, 0 where it does not.
+
+    The levels part the way from nothing to the label's strongest phrase evenly; a label
+    that was missed had too weak phrases, and never gets past the first.
+    """
+    over = [p.strength for p in label.phrases if p.start <= start and end <= p.end]
+    if not over:
+        return 0
+    if label.verdict == "missed":
+        return 1
+    share = max(over) / max(phrase.strength for phrase in label.phrases)
+    return min(len(TINTS), 1 + int(share * len(TINTS)))
+
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+HEAT = 45  # percentage of the accent in the hottest cell: ink stays readable on it
+
+
+class Figure(NamedTuple):
+    """A number at the head of a page."""
+
+    name: str
+    value: str
+
+
+class Picture(NamedTuple):
+    """An SVG, and words for those who cannot see it."""
+
+    image: bytes
+    alt: str
+    caption: str = ""
+
+
+class Cell(NamedTuple):
+    """A cell's text and how dark it is, 0 to 1."""
+
+    text: str
+    shade: float
+
+
+class Row(NamedTuple):
+    """A named row of cells."""
+
+    name: str
+    cells: list[Cell]
+
+
+class Cells(NamedTuple):
+    """A matrix to be shown as a shaded table."""
+
+    columns: Sequence[str]
+    rows: list[Row]
+
+
+class ExplanationPage(NamedTuple):
+    """What the template of some explained texts shows."""
+
+    title: str
+    lead: str
+    reading: str
+    texts: list[Highlight]
+    heat_map: Cells | None
+    heat_caption: str
+    histograms: Picture | None
+    colophon: str
+    figures: tuple[Figure, ...] = ()
+
+
+def render_explanations(
+    explanations: Sequence[Explanation],
+    *,
+    title: str = "Which phrases spoke for each label",
+    lead: str = "",
+    top: int = 5,
+    connections: Connections | None = None,
+) -> str:
+    """Return a page of highlighted texts.
+
+    Args:
+        explanations: of the texts; one alone gets a matrix of phrases and labels too.
+        title: of the page.
+        lead: a few sentences below the title.
+        top: phrases marked a label, at most.
+        connections: of one text alone, to be drawn as histograms.
+    """
+    heat_map = histograms = None
+    if len(explanations) == 1 and explanations[0].predicted:
+        phrases, labels, strengths = phrase_matrix(explanations[0], top=top)
+        heat_map = shade_cells(phrases, labels, strengths) if phrases else None
+        if connections is not None:
+            histograms = connection_histograms(
+                connections, explanations[0].predicted, labels
+            )
+    page = ExplanationPage(
+        title=title,
+        lead=lead,
+        reading=reading_help(explanations[0].method) if explanations else "",
+        texts=[highlight(explanation, top=top) for explanation in explanations],
+        heat_map=heat_map,
+        heat_caption="Strength of each phrase (rows) for each label (columns).",
+        histograms=histograms,
+        colophon=colophon(),
+    )
+    return render("explanations.html.j2", page=page)
+
+
+def phrase_matrix(
+    explanation: Explanation, *, top: int = 5
+) -> tuple[list[str], list[str], NDArray]:
+    """Return the strongest phrases of the predicted labels and what they say of all.
+
+    A phrase's strength for any label is that of its tokens, added up; (phrases, J).
+    """
+    chosen = [label for label in explanation.labels if label.predicted]
+    found = {(p.start, p.end): p for label in chosen for p in label.phrases[:top]}
+    places = sorted(found)
+    tokens = np.array([label.tokens for label in explanation.labels])  # (J, T)
+    rows = [
+        tokens[:, [start <= t.start and t.end <= end for t in explanation.tokens]].sum(
+            1
+        )
+        for start, end in places
+    ]
+    names = [label.label for label in explanation.labels]
+    return [found[place].text for place in places], names, np.array(rows)
+
+
+def connection_histograms(
+    found: Connections, predicted: Sequence[str], labels: Sequence[str]
+) -> Picture:
+    """Draw a text's connection strengths for its labels and the orphan, as table 6.
+
+    Args:
+        found: the strengths of its n-grams.
+        predicted: the labels to show; the first four are.
+        labels: all of the model's, for their colours.
+    """
+    places = {name: labels.index(name) for name in predicted[:4]}
+    shown = [name for name in (*places, ORPHAN) if name in found.strengths]
+    image = draw_histograms(
+        {name: found.strengths[name] for name in shown}, found.phrases, places=places
+    )
+    caption = (
+        "Connection strength of every n-gram of the text, in its order: a panel a "
+        "predicted label, and the orphan where the model has one."
+    )
+    return Picture(image, f"{caption} Shown: {', '.join(shown)}.", caption)
+
+
+def shade_cells(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: NDArray,
+    *,
+    shades: NDArray | None = None,
+) -> Cells:
+    """Return a shaded table, by default the darker the larger its values."""
+    values = np.asarray(values)
+    if shades is None:
+        shades = np.clip(values, 0, None) / max(float(values.max(initial=0)), 1e-12)
+    shown = np.char.mod("%d" if values.dtype.kind in "iu" else "%.3f", values)
+    return Cells(
+        list(columns),
+        [
+            Row(name, [Cell(str(t), float(s)) for t, s in zip(*pair, strict=True)])
+            for name, pair in zip(rows, zip(shown, shades, strict=True), strict=True)
+        ],
+    )
+
+
+def reading_help(method: str) -> str:
+    """Say how highlights are read."""
+    return (
+        "A phrase is underlined in the colour, and followed by the number, of the "
+        "label it spoke for; the deeper the tint, the stronger beside the label's "
+        "strongest phrase. Lines one below the other: several labels. Beside a label "
+        f"stands its score, beside a phrase its strength (method: {method})."
+    )
+
+
+def colophon() -> str:
+    """Say what made the page."""
+    return f"Written by textcapsules {__version__}."
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page made from one of the package's templates."""
+    return valid_unicode(environment().get_template(template).render(**values))
+
+
+@cache
+def environment() -> "Environment":
+    """Return the templates' environment: it escapes all, and misses nothing."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("textcapsules.draw"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["base64"] = lambda image: b64encode(image).decode()
+    found.filters["strength"] = lambda v: f"{v:.2f}" if v >= 0.1 else f"{v:.2g}"
+    found.globals.update(light=LIGHT, dark=DARK, tints=TINTS, heat=HEAT)
+    return found

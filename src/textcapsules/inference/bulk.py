@@ -1,0 +1,232 @@
+"""Predict whole files, batch by batch, in memory that does not grow with the file."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from textcapsules.base.errors import DataError
+from textcapsules.data.table import form_of, open_writer, settle_format, stream_table
+from textcapsules.data.table_formats import TextFormat
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.text.encode import Cuts
+
+__all__ = [
+    "Decision",
+    "Summary",
+    "label_batch",
+    "predict_lines",
+    "predict_table",
+    "predicted_batches",
+    "write_batches",
+]
+
+PREDICTED = "predicted"
+FLAT_FORMS = ("csv", "tsv")
+WORDS_KNOWN, WORDS_READ = "words_known", "words_read"
+
+
+class Decision(NamedTuple):
+    """How scores become labels and columns."""
+
+    multi_label: bool | None = None
+    threshold: float | None = None
+    scores: bool = False  # add columns with them, and with how many words are known
+    separator: str = "; "  # between labels, where a cell cannot hold a list
+    counts: bool = False  # of known words, where no scores are asked for
+
+
+class Summary(NamedTuple):
+    """What was predicted, in numbers."""
+
+    texts: int
+    without_label: int
+    unreadable: int  # empty, or not one known word
+    cut: Cuts = Cuts()  # longer than the model reads
+
+
+def label_batch(
+    classifier: TextClassifier, texts: list[str], decision: Decision
+) -> tuple[dict[str, pa.Array], Summary]:
+    """Return the new columns for some texts."""
+    scores, known, words, cuts = classifier.read(texts)
+    chosen = classifier.decide(
+        scores, multi_label=decision.multi_label, threshold=decision.threshold
+    )
+    labels = [classifier.names(*row) for row in zip(scores, chosen, strict=True)]
+    columns = {
+        PREDICTED: pa.array([list(names) for names in labels], pa.list_(pa.string()))
+    }
+    if decision.scores:
+        for place, name in enumerate(classifier.labels.names):
+            columns[f"score_{name}"] = pa.array(scores[:, place], pa.float32())
+    if decision.scores or decision.counts:
+        columns[WORDS_KNOWN] = pa.array(known, pa.int64())
+        columns[WORDS_READ] = pa.array(words, pa.int64())
+    empty = sum(not names for names in labels)
+    unreadable = int((~(scores > 0).any(1)).sum())
+    return columns, Summary(len(texts), empty, unreadable, cuts)
+
+
+def predict_table(
+    classifier: TextClassifier,
+    source: Path | str,
+    target: Path | str | Callable[[dict[str, Any]], None],
+    *,
+    text_column: str = "text",
+    decision: Decision = Decision(),
+    overwrite: bool = False,
+    on_rows: Callable[[int], None] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    excel_safe: bool = False,
+) -> Summary:
+    """Add predictions to every row of a file.
+
+    Args:
+        classifier: the model.
+        source: a CSV, TSV, JSONL or Parquet file of any size.
+        target: the file to write, its form told by its ending; or a function that is
+            called with every row.
+        text_column: the column to read.
+        decision: how scores become labels.
+        overwrite: replace the target if it is there.
+        on_rows: called with the number of rows done, batch by batch.
+        delimiter: the character between cells of CSV or TSV; by default found in the
+            file. A CSV file made from a CSV file has the same.
+        encoding: of a file of text; by default UTF-8, or what a byte order mark says.
+        excel_safe: put a single quote before texts of CSV or TSV that a spreadsheet
+            would take for formulas.
+    """
+    given = TextFormat(delimiter, encoding)
+    settled = settle_format(Path(source), (text_column,), given)
+    table = stream_table(source, text_column=text_column, **settled._asdict())
+    return write_batches(
+        predicted_batches(classifier, table, text_column, decision),
+        target,
+        decision,
+        overwrite,
+        on_rows,
+        out_delimiter(source, target, settled),
+        excel_safe,
+    )
+
+
+def out_delimiter(
+    source: Path | str, target: Path | str | Callable, settled: TextFormat
+) -> str | None:
+    """Return the delimiter to write: a CSV file's own, if CSV is made of it."""
+    if callable(target) or form_of(Path(target)) != "csv":
+        return None
+    return settled.delimiter if form_of(Path(source)) == "csv" else None
+
+
+def write_batches(
+    batches: Iterator[tuple[pa.RecordBatch, Summary]],
+    target: Path | str | Callable[[dict[str, Any]], None],
+    decision: Decision,
+    overwrite: bool,
+    on_rows: Callable[[int], None] | None,
+    delimiter: str | None = None,
+    excel_safe: bool = False,
+) -> Summary:
+    """Write predicted batches to a file, or hand their rows to a function."""
+    if callable(target):
+        return pass_rows(batches, target, on_rows)
+    flat = form_of(Path(target)) in FLAT_FORMS
+    first, summary = next(batches)
+    first = flatten(first, decision.separator) if flat else first
+    with open_writer(
+        target,
+        first.schema,
+        overwrite=overwrite,
+        delimiter=delimiter,
+        excel_safe=excel_safe,
+    ) as writer:
+        writer.write(first)
+        notify(on_rows, first.num_rows)
+        for batch, part in batches:
+            writer.write(flatten(batch, decision.separator) if flat else batch)
+            summary = add(summary, part)
+            notify(on_rows, batch.num_rows)
+    return summary
+
+
+def pass_rows(
+    batches: Iterator[tuple[pa.RecordBatch, Summary]],
+    target: Callable[[dict[str, Any]], None],
+    on_rows: Callable[[int], None] | None,
+) -> Summary:
+    """Hand every row to a function."""
+    summary = Summary(0, 0, 0)
+    for batch, part in batches:
+        for row in batch.to_pylist():
+            target(row)
+        summary = add(summary, part)
+        notify(on_rows, batch.num_rows)
+    return summary
+
+
+def predicted_batches(
+    classifier: TextClassifier,
+    batches: Iterable[pa.RecordBatch],
+    text_column: str,
+    decision: Decision,
+) -> Iterator[tuple[pa.RecordBatch, Summary]]:
+    """Yield each batch with its predictions as further columns."""
+    for batch in batches:
+        texts = batch.column(text_column).to_pylist()
+        columns, summary = label_batch(classifier, texts, decision)
+        for name, column in columns.items():
+            if name in batch.schema.names:
+                raise DataError(
+                    f"the file must not have a column {name!r}, where predictions go; "
+                    "got one. Rename it first."
+                )
+            batch = batch.append_column(name, column)
+        yield batch, summary
+
+
+def predict_lines(
+    classifier: TextClassifier,
+    lines: Iterable[str],
+    target: Callable[[dict[str, Any]], None],
+    *,
+    decision: Decision = Decision(),
+    batch_rows: int = 256,
+) -> Summary:
+    """Predict one text a line, as from a pipe."""
+    lines = iter(lines)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        while texts := [line.rstrip("\r\n") for line in islice(lines, batch_rows)]:
+            yield pa.record_batch([pa.array(texts, pa.string())], names=["text"])
+
+    return pass_rows(
+        predicted_batches(classifier, batches(), "text", decision), target, None
+    )
+
+
+def flatten(batch: pa.RecordBatch, separator: str) -> pa.RecordBatch:
+    """Join the predicted labels into one cell."""
+    place = batch.schema.get_field_index(PREDICTED)
+    cells = [separator.join(names) for names in batch.column(place).to_pylist()]
+    return batch.set_column(place, PREDICTED, pa.array(cells, pa.string()))
+
+
+def add(one: Summary, other: Summary) -> Summary:
+    """Add up two summaries."""
+    return Summary(
+        one.texts + other.texts,
+        one.without_label + other.without_label,
+        one.unreadable + other.unreadable,
+        one.cut.plus(other.cut),
+    )
+
+
+def notify(on_rows: Callable[[int], None] | None, n_rows: int) -> None:
+    """Tell a progress bar, if there is one."""
+    if on_rows is not None:
+        on_rows(n_rows)

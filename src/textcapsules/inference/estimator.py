@@ -1,0 +1,389 @@
+"""What a fitted estimator keeps: its model, thresholds, folder and pickle.
+
+`CapsuleClassifier`: the scikit-learn face of a capsule network for text.
+
+    classifier = CapsuleClassifier(random_state=0).fit(texts, topics)
+    classifier.predict(["charged twice"])                    # ['billing']
+    classifier.predict(new_texts, multi_label=True)          # sets of labels
+    classifier.explain(["charged twice"])
+
+What a class capsule gives is a length between 0 and 1, its own probability of being
+present; the lengths of a text are no distribution. `decision_function` returns them as
+they are. `predict_proba` returns them as they are where several labels are asked for,
+and divided by their sum where one is.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from textcapsules.base.checks import check_decision, read_texts
+from textcapsules.base.errors import DataError, ModelFolderError
+from textcapsules.base.progress import training_bar
+from textcapsules.explain.texts import explain
+from textcapsules.explain.types import Explanation
+from textcapsules.inference.estimator_inputs import (
+    make_config,
+    make_corpus,
+    read_target,
+    seed_of,
+)
+from textcapsules.model.classifier import TextClassifier, pack, unpack
+from textcapsules.training.folder import check_folder, check_unlocked, clear, locked
+from textcapsules.training.run import train
+
+__all__ = ["CapsuleClassifier", "StoredClassifier"]
+
+
+class StoredClassifier(ClassifierMixin, BaseEstimator):
+    """A trained model and how its labels were given."""
+
+    device: str
+    multi_label: bool | None
+    model_: TextClassifier
+    classes_: NDArray  # (J,)
+    target_form_: str  # "single", "sets" or "matrix"
+    class_prior_: NDArray  # (J,)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @property
+    def thresholds_(self) -> NDArray[np.float64]:
+        """The least length of each label; set one number, one a class, or a dict."""
+        check_is_fitted(self)
+        values = np.array(self.model_.labels.thresholds)
+        values.flags.writeable = False  # a change in place would be lost
+        return values
+
+    @thresholds_.setter
+    def thresholds_(self, value: float | ArrayLike | Mapping[Any, float]) -> None:
+        check_is_fitted(self)
+        labels = self.model_.labels
+        if isinstance(value, Mapping):
+            known = dict(zip(self.classes_.tolist(), labels.thresholds, strict=True))
+            if strange := [label for label in value if label not in known]:
+                raise ValueError(
+                    f"thresholds_ must be of the labels {list(known)}; got "
+                    f"{strange[0]!r}."
+                )
+            value = list({**known, **value}.values())
+        numbers = np.asarray(value, dtype=float)
+        if (
+            numbers.shape not in ((), (len(labels.names),))
+            or not np.isfinite(numbers).all()
+        ):
+            raise ValueError(
+                f"thresholds_ must be a finite number or {len(labels.names)} of them; "
+                f"got {value!r:.60}."
+            )
+        least = np.broadcast_to(numbers, len(labels.names)).tolist()
+        self.model_.labels = labels._replace(thresholds=tuple(least))
+
+    def to_model(self) -> TextClassifier:
+        """Return the trained model, its record telling what the labels were like.
+
+        Labels must be strings or numbers; for others, use joblib.
+        """
+        check_is_fitted(self)
+        classes = self.classes_.tolist()
+        for label in classes:
+            if not isinstance(label, str | int | float):
+                raise ValueError(
+                    "labels must be strings or numbers to be saved as JSON; got "
+                    f"{label!r:.40}. Use joblib.dump."
+                )
+        self.model_.record["estimator"] = {
+            "classes": classes,
+            "target_form": self.target_form_,
+            "class_prior": self.class_prior_.tolist(),
+            "multi_label": self.multi_label,
+        }
+        return self.model_
+
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
+        """Write a model folder, which the command line and `load` read."""
+        model, folder = self.to_model(), Path(folder)
+        check_unlocked(folder)
+        check_folder(folder, overwrite)
+        with locked(folder):
+            clear(folder)
+            model.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "auto") -> Self:
+        """Read what `save` wrote, or any model folder of the command line."""
+        return cls.of(TextClassifier.load(folder, device), device)
+
+    @classmethod
+    def of(cls, model: TextClassifier, device: str = "auto") -> Self:
+        """Return a fitted estimator around a trained model."""
+        names, several = model.labels.names, model.labels.task == "multi-label"
+        known = {
+            "classes": names,
+            "target_form": "sets" if several else "single",
+            "class_prior": [1 / len(names)] * len(names),
+            "multi_label": None,
+            **model.record.get("estimator", {}),
+        }
+        made = cls()
+        made.set_params(
+            preset=model.config.preset, multi_label=known["multi_label"], device=device
+        )
+        made.model_, made.classes_ = model, np.array(known["classes"])
+        made.target_form_ = known["target_form"]
+        made.class_prior_ = np.array(known["class_prior"])
+        if not len(made.classes_) == len(made.class_prior_) == len(names):
+            raise ModelFolderError(
+                f"training.json must describe {len(names)} labels; got "
+                f"{len(made.classes_)}. Restore the folder."
+            )
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = cast("dict[str, Any]", super().__getstate__())
+        if "model_" in state:
+            state = {**state, "model_": pack(self.model_)}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            state = {**state, "model_": unpack(state["model_"], state["device"])}
+        super().__setstate__(state)
+
+
+class CapsuleClassifier(StoredClassifier):
+    """A capsule network over raw texts.
+
+    A parameter left at None is what the preset says.
+
+    Args:
+        preset: a named set of options: "best", "paper", "released" or "sabour".
+        epochs: passes over the training texts, at most.
+        batch_size: texts in a batch.
+        learning_rate: Adam's step.
+        joined: training texts made by joining two, per single one.
+        vectors: a file of word vectors (.npz, word2vec, GloVe).
+        max_tokens: tokens read of a text.
+        options: any further options of the configuration, by name, as
+            ``{"capsule_types": 16, "patience": 3}``.
+        multi_label: whether `predict` gives all labels past their thresholds, rather
+            than the strongest alone; by default as `y` has it.
+        random_state: seed of weights, order, dropout and joined texts.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        verbose: show a progress bar, or a line per epoch where there is no terminal.
+
+    Attributes:
+        classes_: the labels, in the order of all columns.
+        thresholds_: the length from which each label counts; may be set.
+        class_prior_: each label's share of the labels of the training texts.
+        target_form_: what `y` was: "single", "sets" or "matrix".
+        model_: the trained `TextClassifier`.
+    """
+
+    def __init__(
+        self,
+        *,
+        preset: str = "best",
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        joined: float | None = None,
+        vectors: str | None = None,
+        max_tokens: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        multi_label: bool | None = None,
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.preset = preset
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.joined = joined
+        self.vectors = vectors
+        self.max_tokens = max_tokens
+        self.options = options
+        self.multi_label = multi_label
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> "CapsuleClassifier":
+        """Train on texts and their labels.
+
+        A part of them (option `dev_fraction`) is held out to choose the epoch and the
+        thresholds.
+
+        Args:
+            X: texts.
+            y: one label a text, of any hashable kind; or a list, tuple or set of them;
+                or a 0/1 matrix with a column a class. A list of equally long lists of
+                zeros and ones is such a matrix.
+        """
+        texts = self._read_texts(X)
+        target = read_target(y, len(texts))
+        if len(target.classes) < 2:
+            raise ValueError(
+                "y must have more than one class to tell apart; got "
+                f"{target.classes.tolist()}. Add texts of another class."
+            )
+        several = target.form != "single" or bool(self.multi_label)
+        config = make_config(
+            self.preset,
+            self._options(),
+            several=several,
+            seed=seed_of(self.random_state),
+            device=self.device,
+        )
+        corpus = make_corpus(texts, target, config)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="textcapsules-") as folder,
+                training_bar(quiet=not self.verbose) as watch,
+            ):
+                model = train(config, Path(folder) / "model", corpus=corpus, **watch)
+        except DataError as error:
+            raise ValueError(str(error)) from error
+        self.model_, self.classes_ = model, target.classes
+        self.target_form_ = target.form
+        counts = np.bincount(
+            [place for places in target.places for place in places],
+            minlength=len(target.classes),
+        )
+        self.class_prior_ = counts / counts.sum()
+        return self
+
+    def _read_texts(self, X: Any) -> list[str]:
+        return read_texts(X)
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of the configuration that were given."""
+        named = ("epochs", "batch_size", "learning_rate", "joined", "vectors")
+        given = {name: getattr(self, name) for name in (*named, "max_tokens")}
+        given = {name: value for name, value in given.items() if value is not None}
+        return {**(self.options or {}), **given}
+
+    def predict(
+        self, X: Any, multi_label: bool | None = None, threshold: float | None = None
+    ) -> NDArray:
+        """Return the label of each text, or all its labels.
+
+        Args:
+            X: texts.
+            multi_label: all labels past their thresholds, none if there are none; by
+                default what the constructor says, or else what `y` was like.
+            threshold: one for all labels, in place of `thresholds_`.
+
+        Returns:
+            Labels (N,). With `multi_label`, tuples of labels, strongest first, in an
+            array (N,) of objects; or a 0/1 matrix (N, J) if `y` was one. Where one
+            label is asked for, a text without a known word gets the commonest.
+        """
+        check_decision(multi_label, threshold)
+        lengths = self._lengths(X)
+        if not self._several(multi_label, threshold):
+            return self.classes_[self._shares(lengths).argmax(1)]
+        chosen = self.model_.decide(lengths, multi_label=True, threshold=threshold)
+        if self.target_form_ == "matrix":
+            return chosen.astype(int)
+        return self._label_sets(lengths, chosen)
+
+    def _label_sets(self, lengths: NDArray, chosen: NDArray) -> NDArray:
+        labels, found = self.classes_.tolist(), np.empty(len(lengths), dtype=object)
+        for row, order in enumerate(np.argsort(-lengths, axis=1, kind="stable")):
+            found[row] = tuple(labels[j] for j in order if chosen[row, j])
+        return found
+
+    def _several(
+        self, multi_label: bool | None = None, threshold: float | None = None
+    ) -> bool:
+        """Tell whether all labels are asked for: here, at the start, or by `y`."""
+        for asked in (multi_label, None if threshold is None else True):
+            if asked is not None:
+                return asked
+        if self.multi_label is not None:
+            return self.multi_label
+        return self.target_form_ != "single"
+
+    def _lengths(self, X: Any) -> NDArray[np.float32]:
+        check_is_fitted(self)
+        return self.model_.scores(self._read_texts(X))  # (N, J)
+
+    def _shares(self, lengths: NDArray) -> NDArray[np.float64]:
+        """Return lengths divided by their sum, the prior where there are none."""
+        lengths = lengths.astype(np.float64)
+        total = lengths.sum(1, keepdims=True)
+        known = total > 0
+        return np.where(known, lengths / np.where(known, total, 1), self.class_prior_)
+
+    def predict_proba(self, X: Any, multi_label: bool | None = None) -> NDArray:
+        """Return numbers between 0 and 1, (N, J), in the order of `classes_`.
+
+        For one label a text: the capsules' lengths divided by their sum, and the
+        training texts' shares for a text without a known word. For several: each
+        capsule's length, zero for such a text.
+        """
+        lengths = self._lengths(X)
+        if self._several(multi_label):
+            return np.clip(lengths, 0, 1).astype(np.float64)
+        return self._shares(lengths)
+
+    def decision_function(self, X: Any) -> NDArray:
+        """Return the capsules' lengths, (N, J).
+
+        For two classes and one label a text it is, as scikit-learn has it, one number
+        a text, above zero for `classes_[1]`: the difference of their shares.
+        """
+        lengths = self._lengths(X)
+        if len(self.classes_) > 2 or self._several():
+            return lengths.astype(np.float64)
+        shares = self._shares(lengths)
+        return shares[:, 1] - shares[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of texts whose label, or set of labels, is right.
+
+        What `predict` gives by default is compared: sets as a whole.
+        """
+        found, labels = self.predict(X), self.classes_.tolist()
+        target = read_target(y, len(found))
+        if target.form == "matrix" and len(target.classes) == len(labels):
+            own = labels  # columns are in the order of the classes
+        else:
+            own = target.classes.tolist()
+        truths = [{own[place] for place in places} for places in target.places]
+        if found.ndim == 2:
+            guesses = [{labels[j] for j in np.flatnonzero(row)} for row in found]
+        elif self._several():
+            guesses = [set(row) for row in found]
+        else:
+            guesses = [{label} for label in found.tolist()]
+        right = [guess == truth for guess, truth in zip(guesses, truths, strict=True)]
+        return float(np.average(right, weights=sample_weight))
+
+    def explain(self, X: Any, **options: Any) -> list[Explanation]:
+        """Return which phrases of each text spoke for each label.
+
+        Args:
+            X: texts.
+            options: as for `textcapsules.explain.texts.explain`: method, top, true.
+        """
+        check_is_fitted(self)
+        return explain(self.model_, self._read_texts(X), **options)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        tags.input_tags.string = True
+        tags.classifier_tags.multi_label = True
+        return tags

@@ -1,0 +1,113 @@
+"""Judge a model on labelled texts: every figure named, nothing chosen here."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.base.checks import check_threshold, read_column
+from textcapsules.base.errors import DataError, InputError
+from textcapsules.data.example import Example
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.model.score import highest
+from textcapsules.text.encode import Cuts
+from textcapsules.training.metrics import (
+    confusion,
+    multi_label,
+    per_class,
+    single_label,
+)
+from textcapsules.training.prepare import target_matrix
+
+__all__ = ["Evaluation", "evaluate", "evaluate_scores"]
+
+PUBLISHED_THRESHOLD = 0.5
+
+
+class Evaluation(NamedTuple):
+    """Figures of one model on one set of texts."""
+
+    texts: int
+    single_label: dict[str, float] | None  # None where texts carry several labels
+    multi_label: dict[str, float]  # with the model's own, calibrated thresholds
+    multi_label_at_half: dict[str, float]  # with the published threshold, 0.5
+    per_class: list[dict[str, Any]]
+    confusion: NDArray | None  # (J, J), None where texts carry several labels
+    cut: Cuts = Cuts()  # how much of the texts was not read
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        values = self._asdict()
+        del values["cut"]  # the model's limit belongs to it
+        values["confusion"] = (
+            None if self.confusion is None else self.confusion.tolist()
+        )
+        return values
+
+
+def evaluate(
+    classifier: TextClassifier,
+    examples: Sequence[Example],
+    *,
+    threshold: float | None = None,
+    source: str = "the texts",
+) -> Evaluation:
+    """Judge a classifier on examples, with one threshold for all classes if given."""
+    check_threshold(threshold)
+    check_examples(examples, source)
+    targets = target_matrix(examples, classifier.labels.names, source)
+    reading = classifier.read([example.text for example in examples])
+    thresholds = classifier.labels.thresholds if threshold is None else threshold
+    return evaluate_scores(
+        reading.scores,
+        targets,
+        classifier.labels.names,
+        thresholds,
+        several=classifier.labels.task == "multi-label",
+    )._replace(cut=reading.cuts)
+
+
+def check_examples(examples: Sequence[Example], source: str) -> None:
+    """Refuse what is no list of labelled texts."""
+    for place, example in enumerate(read_column(examples, source)):
+        if not isinstance(example, Example) or isinstance(example.labels, str):
+            raise InputError(
+                f"{source} must be of Example(text, labels), labels a tuple of names; "
+                f"got {example!r:.40} at place {place}."
+            )
+    if not len(examples):
+        raise DataError(f"{source} must hold at least one labelled text; got none.")
+
+
+def evaluate_scores(
+    scores: NDArray,
+    targets: NDArray,
+    labels: Sequence[str],
+    thresholds: Sequence[float] | float,
+    *,
+    several: bool,
+) -> Evaluation:
+    """Judge any model's scores (N, J).
+
+    Args:
+        scores: (N, J).
+        targets: (N, J), 1 where a text carries a label.
+        labels: the names of the J classes.
+        thresholds: least score of a predicted class, one for each or one for all.
+        several: whether the per-class table counts every class past its threshold
+            (a multi-label model) or the highest alone.
+    """
+    is_single = bool((targets.sum(1) == 1).all())
+    past = scores >= np.asarray(thresholds, dtype=scores.dtype)
+    past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
+    one = single_label(scores, targets) if is_single else None
+    top = np.arange(scores.shape[1]) == highest(scores)[:, None]
+    return Evaluation(
+        texts=len(scores),
+        single_label=one,
+        multi_label=multi_label(past, targets),
+        multi_label_at_half=multi_label(scores >= PUBLISHED_THRESHOLD, targets),
+        per_class=per_class(past if several or not is_single else top, targets, labels),
+        confusion=confusion(scores, targets) if is_single else None,
+    )

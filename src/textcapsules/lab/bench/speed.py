@@ -1,0 +1,213 @@
+"""Time every way to route one layer, forward and backward.
+
+Time a whole training step of Capsule-B as the paper has it.
+
+Time the prediction of texts of sentence length.
+
+How a training step's time and memory grow with length, classes and batch.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from textcapsules.config import preset
+from textcapsules.lab.bench.cases import (
+    CASES,
+    LAYERS,
+    N_WORDS,
+    Case,
+    backend_of,
+    make_step,
+    network_floor,
+    routing_floor,
+)
+from textcapsules.lab.bench.measure import finish_row, measure_ceilings, timed
+from textcapsules.model.builder import build_network
+from textcapsules.model.routing import RoutingOptions, pick_backend, route_windows
+from textcapsules.model.score import score_documents
+from textcapsules.training.steps import EagerSteps, GraphSteps
+
+__all__ = ["SCALES", "bench_predict", "bench_routing", "bench_scaling", "bench_train"]
+
+
+def forward_and_backward(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    mask: Tensor,
+    options: RoutingOptions,
+    backend: str,
+    *,
+    precision: str,
+    gain: Tensor | None = None,
+    function: Callable = route_windows,
+) -> None:
+    """Route one layer and find the gradients of its inputs, the gain's among them."""
+    how = {"couplings": False, "backend": backend, "precision": precision}
+    routed = function(*inputs, mask, options, gain=gain, **how)
+    learnt = inputs if gain is None else (*inputs, gain)
+    torch.autograd.grad(routed.poses, learnt, torch.ones_like(routed.poses))
+
+
+def captured(function: Callable[[], None]) -> Callable[[], None]:
+    """Return a CUDA graph's replay of what has been called before.
+
+    Without launches from Python between them, the kernels' own time is left.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # a capture must not see kernels being compiled
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def bench_routing(
+    device: torch.device,
+    *,
+    votes: bool = True,
+    compiled: bool = False,
+    precision: str = "ieee",
+) -> Iterator[dict[str, Any]]:
+    """Yield rows for every layer: forward and backward of each way to route."""
+    top, size, options = measure_ceilings(device), 16, RoutingOptions()
+    small = precision == "bf16"  # what is routed is stored in 16 bits
+    how = {"device": device, "dtype": torch.bfloat16 if small else torch.float32}
+    precision = "ieee" if small else precision
+    for name, layer in LAYERS.items():
+        B, P, C, K, J = layer
+        capsules = torch.randn(B, P, C, size, **how, requires_grad=True)
+        transform = torch.randn(J, size, size, **how, requires_grad=True)
+        bias = torch.randn(J, size, **how, requires_grad=True)
+        mask = torch.ones(B, P - K + 1, K, dtype=torch.bool, device=device)
+        inputs = (capsules, transform, bias)
+        run = partial(forward_and_backward, inputs, mask, options, precision=precision)
+        kernel = pick_backend("auto", capsules, transform, bias, options)
+        ways = ["votes", "vote-free", kernel] if votes else ["vote-free", kernel]
+        calls = {way: partial(run, way) for way in ways}
+        gain = torch.full((), 20.0, **how, requires_grad=True)
+        scaled = (inputs, mask, options._replace(normalise="total"), kernel)
+        calls[f"{kernel}, normalised"] = partial(
+            forward_and_backward, *scaled, precision=precision, gain=gain
+        )
+        floor = routing_floor(layer, size, options.iterations, top)
+        for way, call in calls.items():
+            row = timed(way, call, device)
+            yield finish_row(name, row, floor)
+            if device.type == "cuda":
+                row = timed(f"{way}, CUDA graph", captured(call), device)
+                yield finish_row(name, row, floor)
+        if compiled:
+            run_compiled = partial(
+                run, "vote-free", function=torch.compile(route_windows)
+            )
+            row = timed("torch.compile", run_compiled, device)
+            yield finish_row(name, row, floor)
+
+
+def bench_train(
+    device: torch.device,
+    *,
+    embeddings: str = "static",
+    votes: bool = True,
+    compiled: bool = False,
+    precision: str = "ieee",
+    cases: tuple[str, ...] = ("mr", "ag", "reuters"),
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for every case and every way to run the step."""
+    top = measure_ceilings(device)
+    for name in cases:
+        case = CASES[name]
+        config = preset("paper").replace(
+            model={"embeddings": embeddings},
+            train={"batch_size": case.batch, "precision": precision},
+        )
+        floor = network_floor(config.model, case, top, train=True, n_words=N_WORDS)
+        ways: list[tuple[str, str, type, bool]] = [
+            ("vote-free", "vote-free", EagerSteps, False),
+            ("auto", "auto", EagerSteps, False),
+        ]
+        if votes:
+            ways.insert(0, ("votes", "votes", EagerSteps, False))
+        if compiled:
+            ways.append(("torch.compile", "vote-free", EagerSteps, True))
+        if device.type == "cuda":
+            ways += [
+                ("vote-free, CUDA graph", "vote-free", GraphSteps, False),
+                ("auto, CUDA graph", "auto", GraphSteps, False),
+            ]
+        for title, backend, kind, by_compiler in ways:
+            step = make_step(config, case, backend, kind, device, compiled=by_compiler)
+            row = finish_row(name, timed(title, step, device), floor)
+            yield {"embeddings": embeddings, "precision": precision, **row}
+            del step
+
+
+def bench_predict(
+    device: torch.device, *, n_texts: int = 2000, mean_tokens: int = 20
+) -> Iterator[dict[str, Any]]:
+    """Yield texts a second of Capsule-B on random texts of sentence length."""
+    torch.manual_seed(0)
+    config = preset("paper").model
+    network = build_network(config, n_words=N_WORDS, n_classes=2, max_tokens=200)
+    network = network.to(device)
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.poisson(mean_tokens, n_texts), 3, None)
+    documents = [rng.integers(2, N_WORDS, n).astype(np.int32) for n in lengths]
+    case = Case(n_texts, mean_tokens, 2)
+    top = measure_ceilings(device)
+    floor = network_floor(config, case, top, train=False, n_words=N_WORDS)
+    for way in ("vote-free", "auto"):
+        with backend_of(network, way):
+            row = timed(way, lambda: score_documents(network, documents), device)
+        rate = round(1e3 * n_texts / row["ms"])
+        row = finish_row(f"{n_texts} texts", row, floor)
+        yield {**row, "texts_per_second": rate}
+
+
+# One size at a time grows; the last needs both at once.
+SCALES: dict[str, list[Case]] = {
+    "length": [Case(8, n, 4) for n in (50, 200, 1000, 4000)],
+    "classes": [Case(8, 60, n) for n in (2, 10, 100, 1000, 10_000)],
+    "batch": [Case(n, 60, 4) for n in (1, 8, 64, 256, 1024)],
+    "long and many": [Case(4, 4000, 1000)],
+}
+# The same with what two cores can do in reasonable time.
+SMALL: dict[str, list[Case]] = {
+    "length": [Case(2, n, 4) for n in (50, 200, 1000)],
+    "classes": [Case(2, 60, n) for n in (2, 10, 100, 1000)],
+    "batch": [Case(n, 60, 4) for n in (1, 8, 64)],
+}
+
+
+def bench_scaling(
+    device: torch.device, *, votes: bool = True, precision: str = "ieee"
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for every size, with votes where the memory allows, and without."""
+    on_gpu = device.type == "cuda"
+    for axis, cases in (SCALES if on_gpu else SMALL).items():
+        for case in cases:
+            config = preset("paper").replace(
+                text={"max_tokens": max(case.tokens, 200)},
+                model={"embeddings": "static"},
+                train={"batch_size": case.batch, "precision": precision},
+            )
+            ways: list[tuple[str, str, type]] = [
+                ("auto", "auto", GraphSteps if on_gpu else EagerSteps)
+            ]
+            if votes:
+                ways.insert(0, ("votes", "votes", EagerSteps))
+            for title, backend, kind in ways:
+                try:
+                    step = make_step(config, case, backend, kind, device)
+                    row = timed(title, step, device)
+                    del step
+                except torch.OutOfMemoryError:
+                    row = {"way": title, "ms": "out of memory"}
+                yield {"grows": axis, **case._asdict(), **row}

@@ -1,0 +1,171 @@
+"""One record a run, kept as lines of JSON: `results/<corpus>/<system>.jsonl`.
+
+A file is replaced as a whole, so an interruption never leaves half a record. Every
+`.jsonl` below the folder counts, whatever its name: records of several machines are
+merged by putting their files together.
+
+Which of a system's settings the other cells use: the one dev likes best.
+
+Every searched system has the same number of settings. Their runs are judged on dev
+alone, on one fold or seed, or by their mean on a few folds; the test texts are not
+scored.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from textcapsules.base.errors import DataError
+from textcapsules.base.files import remove_leftovers, write_json, write_text
+from textcapsules.lab.paper.plan import Cell
+from textcapsules.lab.paper.systems import SYSTEMS, Options
+
+__all__ = ["Choices", "Record", "Records", "choose", "read_choices"]
+
+Record = dict[str, Any]
+NEEDED = ("key", "system", "corpus", "test", "dev")
+
+
+class Records:
+    """All finished runs of a folder, by key."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.by_key: dict[str, Record] = {}
+        for path in sorted(self.folder.rglob("*.jsonl")):
+            for record in read_records(path):
+                self.by_key[record["key"]] = record
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.by_key
+
+    def get(self, key: str) -> Record | None:
+        """Return the record of a run, if it has been done."""
+        return self.by_key.get(key)
+
+    def unclean(self) -> set[str]:
+        """Return the keys of runs made from files that no commit holds."""
+        return {
+            key
+            for key, record in self.by_key.items()
+            if (record.get("commit") or "+").endswith("+")
+        }
+
+    def add(self, record: Record) -> None:
+        """Keep the record of a run."""
+        path = self.folder / record["corpus"] / f"{record['system']}.jsonl"
+        remove_leftovers(path)
+        # Read again: another command may have added runs of the same system.
+        before = read_records(path) if path.exists() else []
+        kept = [old for old in before if old["key"] != record["key"]]
+        write_text(path, "".join(line(each) for each in [*kept, record]))
+        self.by_key[record["key"]] = record
+
+
+def line(record: Record) -> str:
+    """Return a record on one line."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read a file of records, and name the line that is none."""
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} must be a readable file of records; got {error}. Remove it, and "
+            "its runs are done again."
+        ) from error
+    records = []
+    # At line feeds alone: names may hold other marks that Python splits at.
+    lines = content.removesuffix("\n").split("\n") if content else []
+    for number, text in enumerate(lines, 1):
+        try:
+            record = json.loads(text)
+        except ValueError:
+            record = text
+        if not isinstance(record, dict) or any(key not in record for key in NEEDED):
+            raise DataError(
+                f"{path} must hold the record of a run in every line; got "
+                f"{text[:40]!r} in line {number}. Remove the line, and the run is "
+                "done again."
+            )
+        records.append(record)
+    return records
+
+
+Choices = dict[tuple[str, str], Options]  # by system and corpus of the search
+
+
+def choose(
+    cells: Sequence[Cell], records: Records, failed: Collection[str], folder: Path
+) -> None:
+    """Write down the best setting of every system whose search is complete.
+
+    Args:
+        cells: the search's.
+        records: of the runs that ended well.
+        failed: keys of runs that did not, as when a rate makes the loss infinite: they
+            are never chosen, and not waited for.
+        folder: of the choices.
+    """
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.system, cell.corpus), []).append(cell)
+    for (name, corpus), group in groups.items():
+        settings = [
+            [cell.key for cell in group if cell.setting == str(number)]
+            for number in range(len(SYSTEMS[name].settings))
+        ]
+        if not all(
+            keys and all(key in failed or key in records for key in keys)
+            for keys in settings
+        ):
+            continue
+        scores = [dev_score(keys, records) for keys in settings]
+        told = [score for score in scores if score is not None]
+        if not told:
+            continue
+        best = scores.index(max(told))  # of equal ones the first
+        write_json(
+            folder / f"{name}.{corpus}.json",
+            {
+                "system": name,
+                "corpus": corpus,
+                "chosen": best,
+                "options": SYSTEMS[name].settings[best],
+                "settings": [
+                    {"options": options, "dev_score": score, "runs": keys}
+                    for options, score, keys in zip(
+                        SYSTEMS[name].settings, scores, settings, strict=True
+                    )
+                ],
+            },
+        )
+
+
+def dev_score(keys: Sequence[str], records: Records) -> float | None:
+    """Return the mean dev score of a setting's runs, None where one has failed."""
+    runs = [records.get(key) for key in keys]
+    told = [run["dev"]["dev_score"] for run in runs if run is not None]
+    return sum(told) / len(keys) if len(told) == len(keys) else None
+
+
+def read_choices(folder: Path) -> Choices:
+    """Return the settings chosen so far."""
+    return dict(_read_choice(path) for path in sorted(folder.glob("*.json")))
+
+
+def _read_choice(path: Path) -> tuple[tuple[str, str], Options]:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        options = values["options"]
+        if options not in SYSTEMS[values["system"]].settings:
+            raise ValueError("a setting that is none of the system's")
+        return (values["system"], values["corpus"]), options
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} must hold the setting a search has chosen; got {error!r}. "
+            "Remove it, and the search is done again."
+        ) from error

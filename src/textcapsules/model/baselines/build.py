@@ -1,0 +1,101 @@
+"""Turn options into the systems compared with: each gets the few that it reads."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from textcapsules.config import ModelConfig, RivalConfig
+from textcapsules.model.baselines.classic import ClassicSystem, FastText, TfidfLinear
+from textcapsules.model.baselines.convolutional import CharCnn, KimCnn, VdCnn
+from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
+from textcapsules.model.baselines.tree_lstm import ChildSumTreeLstm, NaryTreeLstm
+
+__all__ = ["build_character_network", "build_classic", "build_word_network"]
+
+
+def build_word_network(
+    config: ModelConfig,
+    rival: RivalConfig,
+    embedding: nn.Embedding,
+    *,
+    n_classes: int,
+    several: bool,
+    word_classes: Tensor | None = None,
+) -> nn.Module:
+    """Build a network over word vectors."""
+    ending: dict[str, Any] = {
+        "n_classes": n_classes,
+        "dropout": rival.output_dropout,
+        "several": several,
+    }
+    if config.architecture == "cnn":
+        return KimCnn(
+            embedding,
+            ngram_sizes=config.ngram_sizes,
+            feature_maps=rival.feature_maps,
+            max_norm=rival.max_norm,
+            edges=config.edges,
+            **ending,
+        )
+    ending |= {"hidden_size": rival.hidden_size}
+    if config.architecture == "tree-lstm":
+        kind = ChildSumTreeLstm if rival.tree_kind == "child-sum" else NaryTreeLstm
+        return kind(embedding, **ending)
+    if config.architecture == "lr-lstm":
+        return LrLstm(
+            embedding,
+            word_classes=word_classes,
+            strength=rival.regulariser_weight,
+            margin=rival.regulariser_margin,
+            **ending,
+        )
+    return RecurrentNetwork(
+        embedding,
+        bidirectional=config.architecture == "bilstm",
+        pooling=rival.pooling,
+        **ending,
+    )
+
+
+def build_character_network(
+    architecture: str,
+    rival: RivalConfig,
+    *,
+    n_characters: int,
+    n_classes: int,
+    length: int,
+    several: bool,
+) -> nn.Module:
+    """Build a network over characters."""
+    sizes: dict[str, Any] = {
+        "n_characters": n_characters,
+        "n_classes": n_classes,
+        "length": length,
+        "several": several,
+    }
+    if architecture == "vd-cnn":
+        return VdCnn(depth=rival.vd_cnn_depth, **sizes)
+    return CharCnn(size=rival.cl_cnn_size, dropout=rival.output_dropout, **sizes)
+
+
+def build_classic(
+    architecture: str, rival: RivalConfig, *, n_classes: int, several: bool, seed: int
+) -> ClassicSystem:
+    """Build a system that is fitted at once."""
+    if architecture == "fasttext":
+        return FastText(
+            n_classes=n_classes,
+            size=rival.fasttext_size,
+            epochs=rival.fasttext_epochs,
+            rate=rival.fasttext_rate,
+            ngrams=rival.fasttext_ngrams,
+            several=several,
+            seed=seed,
+        )
+    return TfidfLinear(
+        n_classes=n_classes,
+        kind=architecture.removeprefix("tfidf-"),
+        C=rival.tfidf_c,
+        several=several,
+        seed=seed,
+    )

@@ -1,0 +1,410 @@
+"""A trained model as one object and one folder: texts in, labels out.
+
+The folder is enough on another machine, without the data: `config.json`,
+`tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` (for
+fastText its own `model.bin`) and `training.json` (the record of its making). Nothing in
+it is executable.
+
+A trained model as bytes, for other processes and for pickles.
+"""
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from textcapsules import __version__
+from textcapsules.base.checks import check_decision, read_texts
+from textcapsules.base.errors import (
+    ConfigError,
+    InputError,
+    ModelFolderError,
+    TextCapsulesError,
+)
+from textcapsules.base.files import (
+    check_regular,
+    file_sha256,
+    json_bytes,
+    write_tensors,
+)
+from textcapsules.base.sums import (
+    RECORD,
+    check_sums,
+    read_json,
+    read_record,
+    replace_file,
+    write_record,
+)
+from textcapsules.config import CLASSIC, RunConfig, restore
+from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.builder import System, build_system
+from textcapsules.model.layers import EXTRA, saved_tensors
+from textcapsules.model.score import highest, score_documents
+from textcapsules.text.encode import Cuts, Encoder
+from textcapsules.text.vocabulary import TextTokenizer
+
+__all__ = [
+    "MODEL_FILES",
+    "Labels",
+    "Prediction",
+    "Reading",
+    "TextClassifier",
+    "pack",
+    "pick_device",
+    "unpack",
+]
+
+FORMAT = 1
+SHOWN = 5  # labels named by repr
+MODEL_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "labels.json",
+    "model.safetensors",
+    RECORD,
+)
+SETUP_FILES = MODEL_FILES[:3]  # all that is known before training
+FASTTEXT_FILE = "model.bin"  # fastText's, in place of model.safetensors
+
+
+class Labels(NamedTuple):
+    """The classes in order, the threshold of each, and what the model is for."""
+
+    names: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    task: str  # "single-label" or "multi-label"
+
+
+class Prediction(NamedTuple):
+    """The labels of one text, strongest first, and the score of every class.
+
+    `known` of the `words` that the model read are in its vocabulary. Words behind the
+    first `max_tokens` are not read. Networks that read characters count those, blanks
+    left out.
+    """
+
+    labels: tuple[str, ...]
+    scores: NDArray[np.float32]  # (J,), in the order of the model's labels
+    known: int = 0
+    words: int = 0
+
+
+class Reading(NamedTuple):
+    """The scores of some texts, and how many of their words are known."""
+
+    scores: NDArray[np.float32]  # (N, J)
+    known: NDArray[np.int64]  # (N,)
+    words: NDArray[np.int64]  # (N,), those that were read
+    cuts: Cuts  # what was not
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device called `name`; `auto` takes a GPU where there is one."""
+    has_gpu = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if has_gpu else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; got {name!r}.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device must be one this machine has; got {name!r}. Use cpu."
+        )
+    return device
+
+
+class TextClassifier:
+    """A network, or another system, with all it needs to read raw text."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        tokenizer: TextTokenizer,
+        labels: Labels,
+        network: System,
+        record: dict[str, Any] | None = None,
+    ) -> None:
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.network, self.record = network, record or {}
+        self.encoder = Encoder(config, tokenizer)
+
+    def __repr__(self) -> str:
+        """Return architecture, task, labels and thresholds in one line."""
+        names, least = self.labels.names, self.labels.thresholds
+        shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        low, high = min(least), max(least)
+        thresholds = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        return (
+            f"TextClassifier({self.config.model.architecture}, {self.labels.task}, "
+            f"{len(names)} labels: {shown}; threshold {thresholds})"
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """Return the word numbers of each text; none where no word of it is known.
+
+        Args:
+            texts: a list or column of strings; a single string is refused.
+        """
+        return self.encoder.encode(read_texts(texts))
+
+    def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return every class's score for every text, (N, J).
+
+        A text that is empty, or of which no word is known, scores zero everywhere.
+        """
+        return self.read(texts).scores
+
+    def read(self, texts: Sequence[str]) -> Reading:
+        """Return what `scores` does, and how much of the texts was read and known."""
+        documents, counts, cuts = self.encoder.encode_counted(read_texts(texts))
+        return Reading(score_documents(self.network, documents), *counts, cuts)
+
+    def decide(
+        self,
+        scores: NDArray,
+        *,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> NDArray[np.bool_]:
+        """Return which classes (N, J) the scores stand for.
+
+        Args:
+            scores: (N, J), as `scores` gives them.
+            multi_label: all classes past their thresholds, rather than the highest
+                alone; by default what the model was trained for.
+            threshold: one for all classes, from 0 to 1, in place of the calibrated
+                ones.
+        """
+        check_decision(multi_label, threshold)
+        if np.ndim(scores) != 2 or np.shape(scores)[1] != len(self.labels.names):
+            raise InputError(
+                f"scores must be of shape (N, {len(self.labels.names)}), one column "
+                f"per label; got {np.shape(scores)}."
+            )
+        scores = np.asarray(scores)
+        if multi_label is None:
+            multi_label = self.labels.task == "multi-label" or threshold is not None
+        if multi_label:
+            least = self.labels.thresholds if threshold is None else threshold
+            past = scores >= np.asarray(least, dtype=scores.dtype)
+            return past & (scores > 0).any(1, keepdims=True)
+        return highest(scores)[:, None] == np.arange(scores.shape[1])
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> list[Prediction]:
+        """Return the labels of each text (see `decide`), strongest first."""
+        check_decision(multi_label, threshold)
+        read = self.read(texts)
+        decided = self.decide(read.scores, multi_label=multi_label, threshold=threshold)
+        counts = zip(read.known.tolist(), read.words.tolist(), strict=True)
+        return [
+            Prediction(self.names(row, chosen), row, *count)
+            for row, chosen, count in zip(read.scores, decided, counts, strict=True)
+        ]
+
+    def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:
+        """Return the names of the chosen classes of one text, strongest first."""
+        order = np.argsort(-scores, kind="stable")
+        return tuple(self.labels.names[j] for j in order if chosen[j])
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model folder, its record last: a folder that has it is whole."""
+        folder = Path(folder)
+        self.save_setup(folder)
+        weights = folder / weights_file(self.config)
+        if isinstance(self.network, ClassicSystem):
+            self.network.save(weights)
+        else:
+            write_tensors(weights, saved_tensors(self.network))
+        names = (*SETUP_FILES, weights.name)
+        sums = {name: file_sha256(folder / name) for name in names}
+        write_record(folder, self.record, sums)
+
+    def save_setup(self, folder: Path) -> None:
+        """Write all that is known before training: options, vocabulary and labels."""
+        write_config(folder, self.config)
+        self.tokenizer.save(folder / "tokenizer.json")
+        self.save_labels(folder)
+
+    def save_labels(self, folder: Path) -> None:
+        """Write the labels and thresholds, also into the folder of a finished model."""
+        pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
+        labels = [{"name": name, "threshold": least} for name, least in pairs]
+        content = json_bytes({"task": self.labels.task, "labels": labels})
+        replace_file(folder, "labels.json", content)
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "auto") -> "TextClassifier":
+        """Read a model folder."""
+        folder = Path(folder)
+        config = read_run_config(folder)
+        weights = folder / weights_file(config)
+        record, sums = read_record(folder)
+        if not record.get("finished", weights.exists()):
+            raise ModelFolderError(
+                f"{folder} must hold a finished model; got a run broken off before "
+                f"{weights.name} was written. Finish it with `textcapsules train "
+                f"--resume {folder}`."
+            )
+        tokenizer = TextTokenizer.load(folder / "tokenizer.json")
+        labels = read_labels(folder / "labels.json")
+        # Once they could be read: to sum what has no end would have none either.
+        check_sums(folder, sums, SETUP_FILES)
+        network = load_network(config, tokenizer.n_words, len(labels.names), weights)
+        check_sums(folder, sums, [weights.name])
+        if not isinstance(network, ClassicSystem):
+            network.to(pick_device(device)).eval()
+        return cls(config, tokenizer, labels, network, record)
+
+
+def weights_file(config: RunConfig) -> str:
+    """Return the name of the file that holds what was learnt."""
+    is_fasttext = config.model.architecture == "fasttext"
+    return FASTTEXT_FILE if is_fasttext else "model.safetensors"
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Write a run's options, also into the folder of a run that is on its way."""
+    replace_file(folder, "config.json", config_json(config))
+
+
+def config_json(config: RunConfig) -> bytes:
+    """Return the content of `config.json`."""
+    marks = {"format": FORMAT, "textcapsules": __version__}
+    return json_bytes({**marks, **config.to_dict()})
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """Read a run's options, and say so if the folder is none of ours."""
+    if not is_there(folder):
+        raise ModelFolderError(
+            f"{folder} must be a model folder; got no such folder. Name the folder "
+            "that `textcapsules train --out` wrote."
+        )
+    if not (folder / "config.json").exists():
+        raise ModelFolderError(
+            f"{folder} must be a model folder; got one without config.json. "
+            "Name the folder that `textcapsules train --out` wrote."
+        )
+    values = read_json(folder / "config.json")
+    number = values.pop("format", None)
+    values.pop("textcapsules", None)
+    if number != FORMAT:
+        newer = isinstance(number, int) and number > FORMAT
+        remedy = "Update textcapsules." if newer else "Another program wrote it."
+        raise ModelFolderError(
+            f"{folder / 'config.json'} must be of format {FORMAT}; got {number!r}. "
+            + remedy
+        )
+    try:
+        return restore(values)
+    except (ConfigError, TypeError) as error:
+        raise ModelFolderError(
+            f"{folder / 'config.json'} must hold a run's options; got: {error}"
+        ) from error
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a path exists; one that no system call takes does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # as a name too long
+        return False
+
+
+def read_labels(path: Path) -> Labels:
+    """Read the classes and their thresholds."""
+    values = read_json(path)
+    try:
+        pairs = [(row["name"], float(row["threshold"])) for row in values["labels"]]
+        names, thresholds = zip(*pairs, strict=True)
+        labels = Labels(names, thresholds, values["task"])
+        if not are_sound(labels):
+            raise ValueError("names, thresholds or a task that no model has")
+        return labels
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFolderError(
+            f"{path} must list labels with thresholds; got {error!r}. "
+            "Restore the folder."
+        ) from error
+
+
+def are_sound(labels: Labels) -> bool:
+    """Tell whether labels can be a model's: different names, numbers, a known task."""
+    return (
+        all(isinstance(name, str) for name in labels.names)
+        and len(set(labels.names)) == len(labels.names) >= 2
+        and all(map(math.isfinite, labels.thresholds))
+        and labels.task in ("single-label", "multi-label")
+    )
+
+
+def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) -> System:
+    """Build and fill the network, and name the file if it does not fit."""
+    is_classic = config.model.architecture in CLASSIC
+    try:
+        check_regular(path)
+        tensors = {} if is_classic else load_file(path)
+        check_finite(tensors)
+        extra = tensors.pop(EXTRA, None)  # its words are the vocabulary's last
+        n_extra = 0 if extra is None else len(extra)
+        network = build_system(
+            config, n_words=n_words - n_extra, n_classes=n_classes, extra=extra
+        )
+        if isinstance(network, ClassicSystem):
+            network.load(path)
+        else:
+            network.load_state_dict(tensors)
+        return network
+    except TextCapsulesError:
+        raise
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        told = getattr(error, "strerror", None) or str(error)
+        reason = told.strip().splitlines()[-1].strip().rstrip(".")
+        raise ModelFolderError(
+            f"{path} must hold the weights that config.json describes; got: {reason}. "
+            "Restore the folder."
+        ) from error
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights among which one is no number: all scores would be none."""
+    for name, tensor in tensors.items():
+        # A NaN is both the least and the greatest; `isfinite` of all takes longer.
+        if (
+            tensor.is_floating_point()
+            and tensor.numel()
+            and not torch.stack(tensor.aminmax()).isfinite().all()
+        ):
+            raise ValueError(f"numbers that are not finite in {name!r}")
+
+
+def pack(model: TextClassifier) -> dict[str, bytes]:
+    """Return the files of a model folder: nothing bound to a device or a library."""
+    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
+        model.save(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def unpack(files: Mapping[str, bytes], device: str) -> TextClassifier:
+    """Return the model that `pack` was given, on a device that is there."""
+    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        return TextClassifier.load(folder, device)

@@ -1,0 +1,1 @@
+"""Compiled routing: `cpu` by numba, `gpu` by Triton."""

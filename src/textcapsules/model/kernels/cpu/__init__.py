@@ -1,0 +1,1 @@
+"""Routing compiled for the CPU by numba."""

@@ -1,0 +1,1 @@
+"""Routing and its neighbours compiled for a GPU by Triton."""

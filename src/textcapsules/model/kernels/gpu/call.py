@@ -1,0 +1,195 @@
+"""What a call of the kernels is, and the launches that all regimes share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from textcapsules.model.kernels.gpu.parts import jit, tl
+from textcapsules.model.routing.reference import RoutingOptions
+
+# Inside kernels nothing has the type it seems to have.
+# pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
+
+
+# Of `transform_gradient`: enough programs to fill a GPU, each with some tiles of rows.
+_ROWS_EACH, _PROGRAMS = 192, 512
+
+
+class Call(NamedTuple):
+    """What the forward and backward launches of one call have in common."""
+
+    capsules: Tensor  # (B, P, C, D)
+    transform: Tensor  # (J, D, H)
+    bias: Tensor | None  # (J, H)
+    mask: Tensor  # (B, W, K)
+    gain: Tensor | None  # one number; None where weights are not normalised
+    options: RoutingOptions
+    precision: str
+    regime: str
+
+    @property
+    def windows(self) -> int:
+        """N, windows of the whole batch."""
+        return self.mask.shape[0] * self.mask.shape[1]
+
+    @property
+    def children(self) -> int:
+        """I, children of one window."""
+        return self.mask.shape[2] * self.capsules.shape[2]
+
+    def tiles(self) -> dict[str, int]:
+        """Return the powers of two that hold J, D and H; a product needs 16 or more."""
+        names = zip(("BJ", "BD", "BH"), self.transform.shape, strict=True)
+        return {name: max(16, power_of_two(size)) for name, size in names}
+
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the five tensors; a missing bias or gain is never read."""
+        bias = self.transform if self.bias is None else self.bias
+        gain = self.transform if self.gain is None else self.gain
+        return self.capsules, self.transform, bias, self.mask, gain
+
+    def axes(self) -> tuple[int, ...]:
+        """Return P, W, C, I and the mask's strides, as every pass takes them."""
+        _, P, C, _ = self.capsules.shape
+        return P, self.mask.shape[1], C, self.children, *self.mask.stride()
+
+    def constants(self) -> dict[str, int | bool | str]:
+        """Return what kernels are compiled for."""
+        o = self.options
+        J, D, H = self.transform.shape
+        return {
+            "J": J, "D": D, "H": H, "R": o.iterations, "LEAKY": o.leaky,
+            "AMENDMENT": o.amendment, "SQUASH": o.squash, "BIAS": self.bias is not None,
+            "PRECISION": self.precision, "NORMALISE": self.gain is not None,
+        }  # fmt: skip
+
+
+class Gradients(NamedTuple):
+    """Gradients of the outputs; None where nothing downstream read them."""
+
+    poses: Tensor | None
+    lengths: Tensor | None
+    couplings: Tensor | None
+    totals: Tensor | None
+
+    def pointers(self, other: Tensor) -> tuple[Tensor, ...]:
+        """Return all four, `other` in place of None: it is never read."""
+        return tuple(other if g is None else g.contiguous() for g in self)
+
+    def constants(self) -> dict[str, bool]:
+        """Return which of them are there."""
+        names = ("DPOSE", "DLENGTH", "DCOUPLING", "DTOTAL")
+        return {name: g is not None for name, g in zip(names, self, strict=True)}
+
+
+def power_of_two(size: int) -> int:
+    """Return the smallest power of two that is not below `size`."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def run(kernel, grid: tuple[int, ...], *arguments, num_warps: int = 4, **constants):
+    """Launch a kernel with those of the constants that it takes."""
+    names = {*kernel.arg_names, "maxnreg"}
+    taken = {name: c for name, c in constants.items() if name in names}
+    kernel[grid](*arguments, **taken, num_warps=num_warps)
+
+
+def new_floats(call: Call, *shape: int) -> Tensor:
+    """Return fresh float32 memory on the capsules' device."""
+    return torch.empty(*shape, dtype=torch.float32, device=call.capsules.device)
+
+
+def new_outputs(call: Call, couplings: bool, save: bool):
+    """Return memory for poses, lengths, couplings, totals and saved states, or None.
+
+    Couplings that are yet to be normalised are float32: they are rounded after that.
+    """
+    N, R = call.windows, call.options.iterations
+    J, D, H = call.transform.shape
+    like = {"dtype": call.capsules.dtype, "device": call.capsules.device}
+    poses = torch.empty(N, J, H, **like)
+    lengths = torch.empty(N, J, **like)
+    kept = {**like, "dtype": torch.float32}
+    totals = None if call.gain is None else torch.empty(N, **kept)
+    some = like if totals is None else kept
+    found = torch.empty(N, call.children, J, **some) if couplings else None
+    if not save:
+        return poses, lengths, found, totals, None, None
+    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **kept)
+    pulls = torch.empty(N, R - 1, J * (D + 1), **kept)
+    return poses, lengths, found, totals, sums, pulls
+
+
+@jit
+def fold_windows(du_ptr, out_ptr, P, W, K, size, BLOCK: tl.constexpr):
+    """Add up what the windows over a position gave it, always in the same order."""
+    position = tl.program_id(0).to(tl.int64)
+    b, p = position // P, position % P
+    x = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)  # type and pose entry
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(tl.maximum(0, p - W + 1), tl.minimum(K, p + 1)):
+        place = ((b * W + p - k) * K + k) * size + x
+        total += tl.load(du_ptr + place, mask=x < size, other=0.0)
+    total = total.to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + position * size + x, total, mask=x < size)
+
+
+@jit
+def transform_gradient(
+    left_ptr, right_ptr, out_ptr, rows, rows_each, J: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, PRECISION: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+    BH: tl.constexpr,
+):  # fmt: skip
+    """Write dW_j and dβ_j of a share of the rows: Σ left ⊗ right, one parent each."""
+    j, part = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    d, h = tl.arange(0, BD), tl.arange(0, BH)
+    dw = tl.zeros((BD, BH), tl.float32)
+    dbias = tl.zeros((BH,), tl.float32)
+    end = tl.minimum(rows, (part + 1) * rows_each)
+    for start in range(part * rows_each, end, BR):
+        row = start + tl.arange(0, BR)
+        here = row < end
+        base = left_ptr + row * (J * (D + 1))
+        place = base[:, None] + j * D + d[None, :]
+        left = tl.load(place, mask=here[:, None] & (d < D)[None, :], other=0.0)
+        scalar = tl.load(base + J * D + j, mask=here, other=0.0)
+        place = right_ptr + (row * J + j)[:, None] * H + h[None, :]
+        right = tl.load(place, mask=here[:, None] & (h < H)[None, :], other=0.0)
+        dw += tl.dot(tl.trans(left), right, input_precision=PRECISION)
+        dbias += tl.sum(scalar[:, None] * right, 0)
+    out_ptr += part * (J * (D + 1) * H)
+    place = (j * D + d)[:, None] * H + h[None, :]
+    tl.store(out_ptr + place, dw, mask=(d < D)[:, None] & (h < H)[None, :])
+    tl.store(out_ptr + J * D * H + j * H + h, dbias, mask=h < H)
+
+
+def fold(call: Call, du: Tensor) -> Tensor:
+    """Return the capsules' gradient from that of every window's children."""
+    B, P, C, D = call.capsules.shape
+    _, W, K = call.mask.shape
+    if W == 1:
+        return du.view_as(call.capsules).to(call.capsules.dtype)
+    out = torch.empty_like(call.capsules)
+    block = min(1024, power_of_two(C * D))
+    grid = (B * P, -(-C * D // block))
+    run(fold_windows, grid, du, out, P, W, K, C * D, BLOCK=block)
+    return out
+
+
+def reduce_transform(call: Call, left: Tensor, right: Tensor):
+    """Return dW and dβ: what the iterations of all windows add up to."""
+    J, D, H = call.transform.shape
+    rows = left.shape[0] * left.shape[1]
+    parts = max(1, min(rows // _ROWS_EACH, _PROGRAMS // J))
+    out = torch.empty(parts, J * (D + 1) * H, dtype=torch.float32, device=left.device)
+    constants = {**call.constants(), **call.tiles(), "BR": 64}
+    each = -(-rows // parts)
+    run(transform_gradient, (J, parts), left, right, out, rows, each, **constants)
+    total = out.sum(0) if parts > 1 else out[0]
+    dtransform, dbias = total.split([J * D * H, J * H])
+    like = call.transform if call.bias is None else call.bias
+    dtransform = dtransform.view(J, D, H).to(call.transform.dtype)
+    return dtransform, dbias.view(J, H).to(like.dtype)

@@ -1,0 +1,74 @@
+"""The margin loss on a GPU in one kernel: plain code takes two dozen small ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from textcapsules.model.kernels.gpu.call import power_of_two, run
+from textcapsules.model.kernels.gpu.parts import jit, tl
+
+# Inside kernels nothing has the type it seems to have.
+# pyright: reportInvalidTypeForm=false
+__all__ = ["margin_loss_gpu"]
+
+_CLASSES = 1024  # a program sees at a time
+
+
+@jit
+def margin_rows(
+    length_ptr, target_ptr, loss_ptr, slope_ptr, E, length_row, target_row, share,
+    m_plus, m_minus, down_weight, BE: tl.constexpr,
+):  # fmt: skip
+    """Write one text's loss and the gradient of its lengths, both times `share`."""
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((BE,), tl.float32)
+    for start in range(0, E, BE):
+        e = start + tl.arange(0, BE)
+        length = tl.load(length_ptr + row * length_row + e, mask=e < E, other=0.0)
+        target = tl.load(target_ptr + row * target_row + e, mask=e < E, other=0.0)
+        short = target * tl.maximum(m_plus - length, 0.0)
+        long = down_weight * (1 - target) * tl.maximum(length - m_minus, 0.0)
+        loss = short * (m_plus - length) + long * (length - m_minus)
+        total += tl.where(e < E, loss, 0.0)
+        tl.store(slope_ptr + row * E + e, 2 * share * (long - short), mask=e < E)
+    tl.store(loss_ptr + row, share * tl.sum(total, 0))
+
+
+class _Margin(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, lengths: Tensor, targets: Tensor, *margins: float) -> Tensor:
+        B, E = lengths.shape
+        losses, slope = lengths.new_empty(B), lengths.new_empty(B, E)
+        rows = (lengths.stride(0), targets.stride(0))
+        block = min(_CLASSES, power_of_two(E))
+        with torch.cuda.device_of(lengths):
+            run(
+                margin_rows, (B,), lengths, targets, losses, slope, E, *rows, 1 / B,
+                *margins, BE=block,
+            )  # fmt: skip
+        ctx.save_for_backward(slope)
+        return losses.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor):  # type: ignore[override]
+        return ctx.saved_tensors[0] * gradient, *(None,) * 4
+
+
+def margin_loss_gpu(
+    lengths: Tensor,
+    targets: Tensor,
+    *,
+    m_plus: float,
+    m_minus: float,
+    down_weight: float,
+) -> Tensor:
+    """Return `losses.margin_loss` of lengths (B, E) and targets (B, E)."""
+    lengths, targets = (
+        t if t.stride(1) == 1 else t.contiguous() for t in (lengths, targets)
+    )
+    return _Margin.apply(lengths, targets, m_plus, m_minus, down_weight)  # type: ignore[return-value]

@@ -1,0 +1,224 @@
+"""N-gram features and primary capsules on a GPU: two products and one kernel each way.
+
+A convolution over words is a product of every word vector with all filters, Z (B, T,
+K, F), and a sum along its diagonals: feature p adds Z[p], Z[p + 1], ... of its K
+places. The kernel reads these diagonals and does the rest on chip: bias, ReLU, the
+linear map to capsules and their squash. Backward it forms all of it again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from textcapsules.model.kernels.gpu.call import power_of_two, run
+from textcapsules.model.kernels.gpu.parts import (
+    jit,
+    squash_gradient,
+    squash_poses,
+    tl,
+    triton,
+)
+
+# Inside kernels nothing has the type it seems to have.
+# pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
+__all__ = ["primary_capsules_gpu"]
+
+_NGRAMS = 16  # n-grams a program sees
+_NUMBERS = 64  # of their capsules' entries at a time
+_GROUPS = 64  # at most, in which products over all n-grams are cut
+
+
+@jit
+def load_features(
+    z_ptr, bias_ptr, rows, f, N, P, T, stride, K: tl.constexpr, F: tl.constexpr
+):
+    """Return ReLU of the n-grams' features, (BM, BF), and where their Z begins."""
+    inside = (rows < N)[:, None] & (f < F)[None, :]
+    first = (rows // P).to(tl.int64) * T + (rows % P) * stride  # its first word
+    total = tl.load(bias_ptr + f, mask=f < F, other=0.0)[None, :]
+    total += tl.zeros((rows.shape[0], f.shape[0]), tl.float32)
+    for k in tl.static_range(K):
+        place = ((first + k) * K + k)[:, None] * F + f[None, :]
+        total += tl.load(z_ptr + place, mask=inside, other=0.0)
+    return tl.where(inside, tl.maximum(total, 0.0), 0.0), first
+
+
+@jit
+def load_map(weight_ptr, bias_ptr, c, d, f, C, D: tl.constexpr, F: tl.constexpr):
+    """Return the linear map's columns for entries d of capsules c, and its bias."""
+    row, inside = c * D + d, (c < C) & (d < D)  # (BN,)
+    here = (f < F)[:, None] & inside[None, :]
+    weight = tl.load(weight_ptr + row[None, :] * F + f[:, None], mask=here, other=0.0)
+    return weight, tl.load(bias_ptr + row, mask=inside, other=0.0)
+
+
+@jit
+def form_capsules(
+    z_ptr, filter_bias_ptr, weight_ptr, bias_ptr, out_ptr, feature_ptr, N, P, T, stride,
+    C, K: tl.constexpr, F: tl.constexpr, D: tl.constexpr, SQUASH: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr, BC: tl.constexpr,
+    BD: tl.constexpr,
+):  # fmt: skip
+    """Write BC capsules of BM n-grams."""
+    rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
+    n = tl.arange(0, BC * BD)
+    c, d = tl.program_id(1) * BC + n // BD, n % BD
+    features, _ = load_features(z_ptr, filter_bias_ptr, rows, f, N, P, T, stride, K, F)
+    if tl.program_id(1) == 0:
+        here = (rows < N)[:, None] & (f < F)[None, :]
+        tl.store(feature_ptr + rows[:, None] * F + f[None, :], features, mask=here)
+    weight, bias = load_map(weight_ptr, bias_ptr, c, d, f, C, D, F)
+    t = tl.dot(features, weight, input_precision=PRECISION) + bias[None, :]
+    v = squash_poses(t.reshape(BM * BC, BD), SQUASH).reshape(BM, BC * BD)
+    place = rows[:, None].to(tl.int64) * (C * D) + (c * D + d)[None, :]
+    inside = (rows < N)[:, None] & ((c < C) & (d < D))[None, :]
+    tl.store(out_ptr + place, v, mask=inside)
+
+
+@jit
+def unform_capsules(
+    z_ptr, filter_bias_ptr, weight_ptr, bias_ptr, dv_ptr, dt_ptr, dz_ptr, part_ptr, N,
+    P, T, stride, C, K: tl.constexpr, F: tl.constexpr, D: tl.constexpr,
+    SQUASH: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr,
+    BC: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of the linear map's outcome and of Z for BM n-grams.
+
+    A row of `part_ptr` gets their sums, the parts of the two biases' gradients.
+    """
+    part_ptr += tl.program_id(0) * (C * D + F)
+    rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
+    n = tl.arange(0, BC * BD)
+    features, first = load_features(
+        z_ptr, filter_bias_ptr, rows, f, N, P, T, stride, K, F
+    )
+    dfeatures = tl.zeros((BM, BF), tl.float32)
+    for start in range(0, C, BC):
+        c, d = start + n // BD, n % BD
+        weight, bias = load_map(weight_ptr, bias_ptr, c, d, f, C, D, F)
+        t = tl.dot(features, weight, input_precision=PRECISION) + bias[None, :]
+        place = rows[:, None].to(tl.int64) * (C * D) + (c * D + d)[None, :]
+        inside = (rows < N)[:, None] & ((c < C) & (d < D))[None, :]
+        dv = tl.load(dv_ptr + place, mask=inside, other=0.0)
+        dt = squash_gradient(
+            t.reshape(BM * BC, BD), dv.reshape(BM * BC, BD), SQUASH
+        ).reshape(BM, BC * BD)
+        dt = tl.where(inside, dt, 0.0)
+        tl.store(dt_ptr + place, dt, mask=inside)
+        tl.store(part_ptr + c * D + d, tl.sum(dt, 0), mask=(c < C) & (d < D))
+        dfeatures += tl.dot(dt, tl.trans(weight), input_precision=PRECISION)
+    dfeatures = tl.where(features > 0, dfeatures, 0.0)
+    tl.store(part_ptr + C * D + f, tl.sum(dfeatures, 0), mask=f < F)
+    here = (rows < N)[:, None] & (f < F)[None, :]
+    for k in tl.static_range(K):
+        place = ((first + k) * K + k)[:, None] * F + f[None, :]
+        tl.store(dz_ptr + place, dfeatures, mask=here)
+
+
+class _Form(torch.autograd.Function):
+    """Word vectors (B, T, V) to capsules (B, P, C, D)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        vectors,
+        filters,
+        filter_bias,
+        weight,
+        bias,
+        shape,
+        stride,
+        squash,
+        how,
+    ):
+        (B, T, V), (F, _, K) = vectors.shape, filters.shape
+        P, (C, D) = (T - K) // stride + 1, shape
+        flat = filters.permute(1, 2, 0).reshape(V, K * F)
+        z = vectors.reshape(B * T, V) @ flat  # (B·T, K·F)
+        out = vectors.new_empty(B, P, C, D)
+        features = vectors.new_empty(B, P, F)
+        BD = power_of_two(D)
+        tiles = {
+            "K": K, "F": F, "D": D, "SQUASH": squash, "PRECISION": how, "BM": _NGRAMS,
+            "BF": max(16, power_of_two(F)), "BC": max(1, _NUMBERS // BD), "BD": BD,
+        }  # fmt: skip
+        ctx.sizes, ctx.tiles = (B * P, P, T, stride, C), tiles
+        grid = (triton.cdiv(B * P, _NGRAMS), triton.cdiv(C, tiles["BC"]))
+        inputs = (z, filter_bias, weight, bias)
+        with torch.cuda.device_of(z):
+            run(form_capsules, grid, *inputs, out, features, *ctx.sizes, **tiles)
+        ctx.save_for_backward(vectors, flat, *inputs, features)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dv: Tensor):  # type: ignore[override]
+        vectors, flat, *inputs, features = ctx.saved_tensors
+        (B, T, V), (N, _, _, _, C) = vectors.shape, ctx.sizes
+        F, D, K = (ctx.tiles[name] for name in "FDK")
+        dt = vectors.new_empty(B, N // B, C * D)
+        dz = vectors.new_zeros(B, T, K * F)  # some words are no n-gram's k-th
+        programs = triton.cdiv(N, _NGRAMS)
+        parts = vectors.new_empty(programs, C * D + F)
+        inputs += [dv.contiguous(), dt, dz, parts]
+        with torch.cuda.device_of(dz):
+            run(unform_capsules, (programs,), *inputs, *ctx.sizes, **ctx.tiles)
+        dvectors = None
+        if ctx.needs_input_grad[0]:
+            dvectors = (dz.view(B * T, K * F) @ flat.t()).view_as(vectors)
+        dfilters, dweight = summed_products((vectors, dz), (dt, features))
+        dfilters = dfilters.view(V, K, F).permute(2, 0, 1)
+        dbias, dfilter_bias = parts.sum(0).split([C * D, F])
+        return dvectors, dfilters, dfilter_bias, dweight, dbias, *(None,) * 4
+
+
+def summed_products(*pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """Return Σ_b left_bᵀ right_b for pairs (B, R, X), (B, R, Y), in groups of rows.
+
+    One product over all rows would leave most of a GPU idle, or need a workspace.
+    What the groups give lies side by side, so that it is added up in one go.
+    """
+    B = pairs[0][0].shape[0]
+    groups = next(n for n in range(min(B, _GROUPS), 0, -1) if B % n == 0)
+    shapes = [(left.shape[-1], right.shape[-1]) for left, right in pairs]
+    sizes = [X * Y for X, Y in shapes]
+    parts = pairs[0][0].new_empty(groups, sum(sizes))
+    places = parts.split(sizes, 1)
+    for place, shape, pair in zip(places, shapes, pairs, strict=True):
+        left, right = (t.reshape(groups, -1, t.shape[-1]) for t in pair)
+        torch.bmm(left.mT, right, out=place.unflatten(1, shape))
+    totals = parts.sum(0).split(sizes)
+    return [total.view(shape) for total, shape in zip(totals, shapes, strict=True)]
+
+
+def primary_capsules_gpu(
+    vectors: Tensor,
+    filters: Tensor,
+    filter_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    shape: tuple[int, int],
+    stride: int,
+    squash: str,
+    precision: str = "ieee",
+) -> Tensor:
+    """Return the squashed primary capsules (B, P, C, D) of word vectors.
+
+    Args:
+        vectors: (B, T, V), float32.
+        filters: of the n-gram convolution, (F, V, K), and their bias (F,).
+        filter_bias: (F,).
+        weight: of the linear map, (C·D, F), and its bias (C·D,).
+        bias: (C·D,).
+        shape: C and D.
+        stride: words from one n-gram to the next.
+        squash: a name of `functional.SQUASHES`, or none.
+        precision: how the kernel forms products, as for routing.
+    """
+    maps = (filters, filter_bias, weight, bias)
+    return _Form.apply(vectors, *maps, shape, stride, squash, precision)  # type: ignore[return-value]

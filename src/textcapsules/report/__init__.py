@@ -1,4 +1,0 @@
-"""A model's report as one page: what was found, then how it is shown.
-
-`findings`, `results`, `reasons`, `page`.
-"""

@@ -1,5 +1,0 @@
-"""Serve models over HTTP, with a page to try them on.
-
-`limits`, `models`, `batching`, `metrics`, `replies`, `schema`, `answers`, `colours`,
-`guard`, `connections`, `app`, `run`.
-"""

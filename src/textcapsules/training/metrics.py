@@ -1,0 +1,75 @@
+"""Accuracy for one label a text; exact match and named averages for several.
+
+Precision, recall and F1 come in three averages, never mixed up: `micro` (over all
+decisions), `macro` (over classes) and `samples` (over texts, what the authors' released
+code prints). An average over nothing counts as zero.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.model.score import highest
+
+__all__ = ["confusion", "multi_label", "per_class", "single_label"]
+
+AVERAGES = ("micro", "macro", "samples")
+
+
+def single_label(scores: NDArray, targets: NDArray) -> dict[str, float]:
+    """Return the accuracy and macro F1 of the highest score, (N, J) against (N, J).
+
+    A text of which every score is zero has no prediction, so it is never right.
+    """
+    guess = highest(scores)[:, None] == np.arange(scores.shape[1])  # (N, J)
+    _, _, f1, _ = _precision_recall_f1(targets.astype(bool), guess, "macro")
+    hits = (guess & targets.astype(bool)).any(1)
+    return {"accuracy": float(hits.mean()), "macro_f1": float(f1)}
+
+
+def multi_label(predicted: NDArray, targets: NDArray) -> dict[str, float]:
+    """Return exact match and every average of two boolean (N, J) arrays."""
+    predicted, targets = predicted.astype(bool), targets.astype(bool)
+    result = {"exact_match": float((predicted == targets).all(1).mean())}
+    for average in AVERAGES:
+        precision, recall, f1, _ = _precision_recall_f1(targets, predicted, average)
+        result[f"{average}_precision"] = float(precision)
+        result[f"{average}_recall"] = float(recall)
+        result[f"{average}_f1"] = float(f1)
+    return result
+
+
+def per_class(
+    predicted: NDArray, targets: NDArray, labels: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return one row per class: precision, recall, F1, and how many texts carry it."""
+    columns = _precision_recall_f1(targets.astype(bool), predicted.astype(bool), None)
+    names = ("precision", "recall", "f1", "texts")
+    return [
+        {"label": label, **dict(zip(names, map(float, row), strict=True))}
+        | {"texts": int(row[-1])}
+        for label, row in zip(labels, zip(*columns, strict=True), strict=True)
+    ]
+
+
+def _precision_recall_f1(
+    targets: NDArray, predicted: NDArray, average: str | None
+) -> tuple[Any, Any, Any, Any]:
+    from sklearn import metrics
+
+    return metrics.precision_recall_fscore_support(  # type: ignore[no-any-return]
+        targets,
+        predicted,
+        average=average,
+        zero_division=0,  # type: ignore[arg-type]
+    )
+
+
+def confusion(scores: NDArray, targets: NDArray) -> NDArray:
+    """Return counts (J, J): true class down, highest score across."""
+    from sklearn.metrics import confusion_matrix
+
+    classes = np.arange(targets.shape[1])
+    return confusion_matrix(targets.argmax(1), highest(scores), labels=classes)

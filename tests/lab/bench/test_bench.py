@@ -1,0 +1,164 @@
+"""The benchmarks on tiny sizes: every way is timed, and the record is whole."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from textcapsules.base.errors import ConfigError
+from textcapsules.cli import app
+from textcapsules.config import preset
+from textcapsules.lab import bench
+from textcapsules.lab.bench import cases, many, measure
+from textcapsules.lab.bench import speed as predict
+from textcapsules.lab.bench import speed as routing
+from textcapsules.lab.bench import speed as scaling
+from textcapsules.lab.bench import speed as train
+from textcapsules.lab.bench.cases import Case, Layer, network_floor, routing_floor
+from textcapsules.lab.bench.measure import Ceilings
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "LAYERS", {"tiny": Layer(2, 5, 2, 3, 3)})
+    tiny_cases = {"mr": Case(3, 8, 2)}
+    for module in (bench, train):
+        monkeypatch.setattr(module, "CASES", tiny_cases)
+    monkeypatch.setattr(scaling, "SMALL", {"length": [Case(2, 8, 2), Case(2, 16, 2)]})
+    for module in (cases, train, predict):
+        monkeypatch.setattr(module, "N_WORDS", 30)
+    for module in (routing, train, predict):
+        monkeypatch.setattr(
+            module, "measure_ceilings", lambda device: Ceilings(1e9, 1e9)
+        )
+    honest = measure.call_times
+    monkeypatch.setattr(
+        measure, "call_times", lambda function, device: honest(function, device, 0.0)
+    )
+
+
+def test_routing_is_timed_every_way() -> None:
+    rows = list(bench.bench_routing(CPU))
+    ways = ["votes", "vote-free", "cpu", "cpu, normalised"]
+    assert [row["way"] for row in rows] == ways
+    for row in rows:
+        assert 0 < row["low_ms"] <= row["ms"] <= row["high_ms"]
+        assert row["share"] == pytest.approx(row["floor_ms"] / row["ms"], abs=1e-3)
+
+
+def test_floor_counts_bytes_and_products_by_hand() -> None:
+    # 2 texts, 3 windows of 3 * 2 children, 3 parents, poses of 4, 1 iteration.
+    layer = Layer(2, 5, 2, 3, 3)
+    products = 2 * (2 * 3 * 6) * 3 * 4 * 6
+    moved = 4 * 4 * 2 * (2 * 5 * 2 + 2 * 3 * 3)
+    slow_products = routing_floor(layer, 4, 1, Ceilings(1e9, 1.0))
+    slow_memory = routing_floor(layer, 4, 1, Ceilings(1.0, 1e9))
+    assert slow_products == products
+    assert slow_memory == moved
+
+
+def test_floor_of_a_network_counts_its_layers_by_hand() -> None:
+    """Capsule-A without a convolutional layer: 6 tokens of size 5, bigrams, 3 types."""
+    config = preset("paper").replace(
+        model={
+            "architecture": "capsule-a",
+            "ngram_sizes": (2,),
+            "embeddings": "static",
+            "embedding_size": 5,
+            "filters": 7,
+            "capsule_types": 3,
+            "capsule_size": 4,
+            "conv_capsules": False,
+            "iterations": 1,
+        }
+    )
+    case, n_positions = Case(2, 6, 3), 5
+    ngram = 2 * 2 * n_positions * (2 * 5) * 7  # batch, positions, words, filters
+    linear = 2 * 2 * n_positions * 7 * (3 * 4)
+    votes = 2 * (2 * n_positions * 3) * (3 + 1) * 4  # children, parents with orphan
+    top = Ceilings(1e30, 1.0)
+    predict_floor = network_floor(config.model, case, top, train=False, n_words=9)
+    assert predict_floor == ngram + linear + 2 * votes
+    train_floor = network_floor(config.model, case, top, train=True, n_words=9)
+    assert train_floor == 2 * ngram + 3 * linear + 6 * votes
+
+
+def test_scaling_is_timed_with_votes_and_without() -> None:
+    rows = list(bench.bench_scaling(CPU))
+    assert [(row["tokens"], row["way"]) for row in rows] == [
+        (8, "votes"),
+        (8, "auto"),
+        (16, "votes"),
+        (16, "auto"),
+    ]
+
+
+def test_scaling_says_where_the_memory_ends(monkeypatch) -> None:
+    def full(config, case, backend, *rest):
+        if backend == "votes":
+            raise torch.OutOfMemoryError("too many votes")
+        return lambda: None
+
+    monkeypatch.setattr(scaling, "make_step", full)
+    rows = list(bench.bench_scaling(CPU))
+    assert [row["ms"] == "out of memory" for row in rows] == [True, False] * 2
+
+
+def test_several_runs_step_together(monkeypatch) -> None:
+    """Two processes of this machine, each stepping for a moment."""
+    monkeypatch.setattr(many, "SMALL_COUNTS", (2,))
+    monkeypatch.setattr(many, "work", step_counted)
+    (row,) = bench.bench_many(CPU)
+    assert row["runs"] == 2
+    assert row["steps_per_second"] == 14.0  # the sum of what both told
+    assert row["times_one_run"] == 1.0
+
+
+def step_counted(device, precision, barrier, rates) -> None:
+    barrier.wait(timeout=60)  # both processes are there at the same time
+    rates.put(7.0)
+
+
+def test_a_rate_counts_calls_over_the_seconds(monkeypatch) -> None:
+    clock = itertools.count()  # a second passes at every look
+    monkeypatch.setattr(many, "SECONDS", 3.0)
+    monkeypatch.setattr(many.time, "perf_counter", lambda: float(next(clock)))
+    calls = []
+    rate = many.rate_of(lambda: calls.append(1), CPU)
+    assert len(calls) == 10  # two rounds of five fit before the third second
+    assert rate == pytest.approx(10 / 4)
+
+
+def test_training_and_prediction_are_timed() -> None:
+    rows = list(bench.bench_train(CPU, cases=("mr",)))
+    assert [row["way"] for row in rows] == ["votes", "vote-free", "auto"]
+    (plain, ours) = bench.bench_predict(CPU, n_texts=8, mean_tokens=5)
+    assert plain["way"] == "vote-free"
+    assert ours["texts_per_second"] == pytest.approx(8e3 / ours["ms"], abs=1)
+
+
+def test_bench_writes_its_record(tmp_path: Path) -> None:
+    command = ["bench", "routing", "--device", "cpu", "--no-votes", "--json"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "r.json")])
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert json.loads(done.stdout.splitlines()[-1]) == record
+    assert {"device", "threads", "torch", "rows"} <= set(record)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "sleep"], "what must be one of .*; got 'sleep'"),
+        (["bench", "train", "--case", "imdb"], "case must be one of .*; got 'imdb'"),
+        (["bench", "train", "--precision", "8"], "precision must be .*; got '8'"),
+    ],
+)
+def test_bad_benchmarks_are_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
