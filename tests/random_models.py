@@ -5,10 +5,10 @@ from typing import Any
 import torch
 
 from textcapsules.config import RunConfig
-from textcapsules.explain.networks import capsule_network
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import Labels, TextClassifier
+from textcapsules.reasons.networks import capsule_network
 from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer
 
 THRESHOLD = 0.36

@@ -39,9 +39,9 @@ ORDER = """
     training.machine training.prepare training.selection training.optimise
     training.checkpoint training.start training.steps training.loop training.folder
     training.run
-    explain explain.types explain.routes explain.networks explain.attributions
-    explain.strengths explain.phrases explain.texts explain.faithfulness explain.corpus
-    explain.displays explain.convergence
+    reasons reasons.types reasons.routes reasons.networks reasons.attributions
+    reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
+    reasons.displays reasons.convergence
     inference inference.evaluate inference.bulk inference.bulk_ray
     inference.estimator_inputs inference.estimator
     draw draw.palette draw.pictures draw.pages draw.findings draw.report

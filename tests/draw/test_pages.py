@@ -7,16 +7,16 @@ import pytest
 
 from pages import NASTY, Page, check_page
 from textcapsules.draw.pages import phrase_matrix, render_explanations, shade_cells
-from textcapsules.explain.displays import Connections
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import (
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.displays import Connections
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import (
     ORPHAN,
     Explanation,
     LabelExplanation,
     Phrase,
     TokenSpan,
 )
-from textcapsules.model.classifier import TextClassifier
 from toy import trained_model
 
 

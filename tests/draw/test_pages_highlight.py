@@ -11,7 +11,7 @@ from textcapsules.draw.pages import (
     highlight,
     pick_lanes,
 )
-from textcapsules.explain.types import Explanation, LabelExplanation, Phrase, TokenSpan
+from textcapsules.reasons.types import Explanation, LabelExplanation, Phrase, TokenSpan
 
 TEXT = "charged twice and the app crashes"
 

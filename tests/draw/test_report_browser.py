@@ -11,8 +11,8 @@ from textcapsules.data.example import Example
 from textcapsules.draw.findings import make_report
 from textcapsules.draw.pages import render_explanations
 from textcapsules.draw.report import render_report
-from textcapsules.explain.texts import explain
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.texts import explain
 from toy import toy_rows, trained_model
 
 VIEWS = [(DESKTOP, False), (DESKTOP, True), (PHONE, False), (PHONE, True)]

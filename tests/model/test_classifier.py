@@ -22,7 +22,6 @@ from textcapsules.base.errors import (
 )
 from textcapsules.config import preset
 from textcapsules.data.example import Example
-from textcapsules.explain.texts import explain
 from textcapsules.inference.estimator import CapsuleClassifier
 from textcapsules.inference.evaluate import evaluate
 from textcapsules.model.classifier import (
@@ -32,6 +31,7 @@ from textcapsules.model.classifier import (
     TextClassifier,
     pick_device,
 )
+from textcapsules.reasons.texts import explain
 from textcapsules.training.run import train
 from toy import (
     TOPICS,

@@ -9,8 +9,8 @@ import pytest
 from run_folders import weights
 from textcapsules.config import RunConfig, preset
 from textcapsules.deploy.onnx.export import export_onnx
-from textcapsules.explain.texts import explain
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.texts import explain
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from toy import FILLERS, TOPICS, tiny_config, toy_file, toy_rows

@@ -18,8 +18,8 @@ from textcapsules.config import RunConfig
 from textcapsules.data.example import Corpus
 from textcapsules.data.load import load_corpus
 from textcapsules.deploy.onnx.export import export_onnx
-from textcapsules.explain.texts import explain
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.texts import explain
 from textcapsules.text.vocabulary import UNK_ID
 from textcapsules.training.prepare import prepare
 from textcapsules.training.resolve import resolve

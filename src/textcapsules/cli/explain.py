@@ -67,10 +67,10 @@ def explain(
     from textcapsules.base.files import write_text
     from textcapsules.data.table_formats import TextFormat
     from textcapsules.draw.pages import render_explanations
-    from textcapsules.explain.displays import connections
-    from textcapsules.explain.texts import explain as explain_texts
     from textcapsules.model.capsnet import CapsuleNetwork
     from textcapsules.model.classifier import TextClassifier
+    from textcapsules.reasons.displays import connections
+    from textcapsules.reasons.texts import explain as explain_texts
 
     if not texts:
         raise ConfigError(

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from textcapsules.base.errors import DataError
 from textcapsules.data.example import Example
-from textcapsules.explain.convergence import Convergence, convergence
-from textcapsules.explain.corpus import explain_corpus
-from textcapsules.explain.displays import Connections, connections
-from textcapsules.explain.faithfulness import measure_faithfulness
-from textcapsules.explain.networks import can_explain
-from textcapsules.explain.strengths import check_method, settle_method
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import CorpusExplanation, Explanation, Faithfulness
 from textcapsules.inference.evaluate import Evaluation, evaluate_scores
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.convergence import Convergence, convergence
+from textcapsules.reasons.corpus import explain_corpus
+from textcapsules.reasons.displays import Connections, connections
+from textcapsules.reasons.faithfulness import measure_faithfulness
+from textcapsules.reasons.networks import can_explain
+from textcapsules.reasons.strengths import check_method, settle_method
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import CorpusExplanation, Explanation, Faithfulness
 from textcapsules.training.prepare import target_matrix
 
 __all__ = ["Explained", "MixUp", "Report", "ReportTable", "make_report", "mix_ups"]

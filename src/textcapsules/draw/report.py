@@ -34,16 +34,16 @@ from textcapsules.draw.pictures import (
     draw_faithfulness,
     draw_loss,
 )
-from textcapsules.explain.convergence import Convergence
-from textcapsules.explain.types import (
+from textcapsules.inference.evaluate import Evaluation
+from textcapsules.model.builder import ngram_sizes
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.reasons.convergence import Convergence
+from textcapsules.reasons.types import (
     CorpusExplanation,
     Faithfulness,
     LabelPhrases,
     Spoken,
 )
-from textcapsules.inference.evaluate import Evaluation
-from textcapsules.model.builder import ngram_sizes
-from textcapsules.model.capsnet import CapsuleNetwork
 
 __all__ = [
     "METRICS",

@@ -27,8 +27,6 @@ from sklearn.utils.validation import check_is_fitted
 from textcapsules.base.checks import check_decision, read_texts
 from textcapsules.base.errors import DataError, ModelFolderError
 from textcapsules.base.progress import training_bar
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import Explanation
 from textcapsules.inference.estimator_inputs import (
     make_config,
     make_corpus,
@@ -36,6 +34,8 @@ from textcapsules.inference.estimator_inputs import (
     seed_of,
 )
 from textcapsules.model.classifier import TextClassifier, pack, unpack
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import Explanation
 from textcapsules.training.folder import check_folder, check_unlocked, clear, locked
 from textcapsules.training.run import train
 
@@ -375,7 +375,7 @@ class CapsuleClassifier(StoredClassifier):
 
         Args:
             X: texts.
-            options: as for `textcapsules.explain.texts.explain`: method, top, true.
+            options: as for `textcapsules.reasons.texts.explain`: method, top, true.
         """
         check_is_fitted(self)
         return explain(self.model_, self._read_texts(X), **options)

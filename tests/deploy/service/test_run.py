@@ -43,7 +43,7 @@ TextClassifier.read = held
 # The demonstration on few tickets.
 SMALL_DEMO = """
 import functools
-from textcapsules import demo
+from textcapsules.lab import demo
 from textcapsules.data import load, tickets
 demo.read_tickets = load.read_tickets = functools.partial(
     tickets.read_tickets, n_train=60, n_dev=20, n_test=20, n_multi=10

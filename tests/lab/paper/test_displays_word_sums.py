@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from random_models import random_classifier
-from textcapsules.explain.networks import capsule_network
-from textcapsules.explain.routes import branches_of
 from textcapsules.lab.paper import published
 from textcapsules.lab.paper.displays import FUNCTION_WORDS, sum_words
 from textcapsules.model.layers import NgramConv
+from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.routes import branches_of
 
 UNIGRAMS: dict[str, Any] = {"ngram_sizes": (1,), "conv_capsules": False}
 WORDS = ["the", "and", "deficit", "trade", "w1"]

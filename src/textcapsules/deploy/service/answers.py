@@ -15,10 +15,10 @@ from textcapsules.deploy.service.metrics import Metrics
 from textcapsules.deploy.service.models import ServedModel
 from textcapsules.deploy.service.replies import RefusedError
 from textcapsules.deploy.service.schema import PredictRequest
-from textcapsules.explain.networks import can_explain
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import Explanation, LabelExplanation
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.networks import can_explain
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import Explanation, LabelExplanation
 
 __all__ = ["Service"]
 

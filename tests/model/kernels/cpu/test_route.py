@@ -389,11 +389,12 @@ def test_a_forked_child_can_route() -> None:
 
 ANOTHER_PROCESS = """
 import torch
-from textcapsules.model.routing import cpu, cpu_launch
+from textcapsules.model.kernels.cpu import launch as cpu_launch
+from textcapsules.model.kernels.cpu import route as cpu
 u = torch.rand(2, 5, 3, 4, requires_grad=True)
 mask = torch.ones(2, 4, 2, dtype=torch.bool)
 cpu.route_windows_cpu(u, torch.rand(3, 4, 5), None, mask).poses.sum().backward()
-for name in ("cpu_kernels.forward_kernel", "cpu_backward.backward_kernel"):
+for name in ("forward.forward_kernel", "backward.backward_kernel"):
     print(cpu_launch.compile_cached(name, u.dtype).cache_hits)
 """
 
@@ -409,7 +410,7 @@ def test_a_second_process_compiles_nothing() -> None:
 def test_the_package_imports_without_numba() -> None:
     code = (
         "import sys; sys.modules['numba'] = None; import textcapsules;"
-        "from textcapsules.model.routing import cpu; import torch;"
+        "from textcapsules.model.kernels.cpu import route as cpu; import torch;"
         "print(cpu.supports(torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1)))"
     )
     answer = subprocess.run(

@@ -28,7 +28,7 @@ __all__ = [
     "run",
 ]
 
-PACKAGE = "textcapsules.model.routing"
+PACKAGE = "textcapsules.model.kernels.cpu"
 C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 VECTOR_BYTES = 64
 CHUNK_VECTORS = 8  # as in cpu_parts, which cannot be imported without numba
@@ -113,19 +113,19 @@ if hasattr(os, "register_at_fork"):
 
 def layout() -> ModuleType:
     """Return the module of what the kernels are called with; it needs numba."""
-    return importlib.import_module(f"{PACKAGE}.cpu_layout")
+    return importlib.import_module(f"{PACKAGE}.layout")
 
 
 @functools.cache
 def forward_kernel(dtype: torch.dtype) -> Any:
     """Return the forward pass for a type of numbers."""
-    return C_FUNCTION(compile_cached("cpu_kernels.forward_kernel", dtype).address)
+    return C_FUNCTION(compile_cached("forward.forward_kernel", dtype).address)
 
 
 @functools.cache
 def backward_kernel(dtype: torch.dtype) -> Any:
     """Return the backward pass for a type of numbers."""
-    return C_FUNCTION(compile_cached("cpu_backward.backward_kernel", dtype).address)
+    return C_FUNCTION(compile_cached("backward.backward_kernel", dtype).address)
 
 
 @functools.cache

@@ -7,10 +7,10 @@ import torch
 
 from random_models import ARCHITECTURES, WORDS, random_classifier
 from textcapsules.base.errors import ConfigError
-from textcapsules.explain.networks import METHODS, capsule_network
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import ORPHAN, Explanation
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.networks import METHODS, capsule_network
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import ORPHAN, Explanation
 from toy import trained_model
 
 options = pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES)

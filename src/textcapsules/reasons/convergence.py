@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from textcapsules.base.errors import ConfigError, DataError
-from textcapsules.explain.networks import capsule_network
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules
+from textcapsules.reasons.networks import capsule_network
 from textcapsules.text.batch import epoch_batches, make_batch
 
 __all__ = ["Convergence", "convergence"]

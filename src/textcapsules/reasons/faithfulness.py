@@ -19,19 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.base.errors import ConfigError, DataError
-from textcapsules.explain.attributions import document_lengths
-from textcapsules.explain.networks import (
+from textcapsules.model.builder import System
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.attributions import document_lengths
+from textcapsules.reasons.networks import (
     METHODS,
     device_of,
     evaluating,
     explainable_network,
     methods_of,
 )
-from textcapsules.explain.phrases import pick_phrases
-from textcapsules.explain.strengths import NgramStrengths, find_strengths, settle_method
-from textcapsules.explain.types import Faithfulness, MethodCurves
-from textcapsules.model.builder import System
-from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.phrases import pick_phrases
+from textcapsules.reasons.strengths import NgramStrengths, find_strengths, settle_method
+from textcapsules.reasons.types import Faithfulness, MethodCurves
 from textcapsules.text.batch import make_batch
 
 __all__ = ["RANDOM", "SHARES", "measure_faithfulness"]
@@ -75,7 +75,7 @@ def measure_faithfulness(
     Args:
         classifier: as for `explain`.
         texts: to draw from; their labels are not used.
-        methods: of `explain.networks.METHODS`, all that the model has but the slow
+        methods: of `reasons.networks.METHODS`, all that the model has but the slow
             erasure if None; random phrases are measured anyway.
         max_texts: size of the sample.
         draws: how many random rankings are averaged for each case.

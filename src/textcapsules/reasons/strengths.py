@@ -17,24 +17,24 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.explain.attributions import (
+from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.builder import System
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.reasons.attributions import (
     contributions,
     document_lengths,
     erase_ngrams,
     gradient_times_input,
     integrated_gradients,
 )
-from textcapsules.explain.networks import (
+from textcapsules.reasons.networks import (
     METHODS,
     NgramPlaces,
     class_scores,
     methods_of,
     ngram_places,
 )
-from textcapsules.explain.routes import couplings, mass
-from textcapsules.model.baselines.classic import ClassicSystem
-from textcapsules.model.builder import System
-from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.reasons.routes import couplings, mass
 
 __all__ = [
     "NgramStrengths",

@@ -13,15 +13,15 @@ from textcapsules.config import RunConfig
 from textcapsules.data.example import Example
 from textcapsules.draw.findings import make_report
 from textcapsules.draw.report import render_report
-from textcapsules.explain.attributions import faded_words, integrated_gradients
-from textcapsules.explain.corpus import explain_corpus
-from textcapsules.explain.displays import connections
-from textcapsules.explain.faithfulness import measure_faithfulness
-from textcapsules.explain.networks import explainable_network, ngram_places
-from textcapsules.explain.texts import explain
 from textcapsules.model.baselines.convolutional import KimCnn
 from textcapsules.model.baselines.recurrent import RecurrentNetwork
 from textcapsules.model.classifier import Labels, TextClassifier
+from textcapsules.reasons.attributions import faded_words, integrated_gradients
+from textcapsules.reasons.corpus import explain_corpus
+from textcapsules.reasons.displays import connections
+from textcapsules.reasons.faithfulness import measure_faithfulness
+from textcapsules.reasons.networks import explainable_network, ngram_places
+from textcapsules.reasons.texts import explain
 from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer
 from textcapsules.training.run import train
 from toy import run_cli, tiny_config, toy_file

@@ -17,15 +17,15 @@ import pytest
 
 from textcapsules.data.example import Example
 from textcapsules.data.tickets import Span, Ticket, make_tickets
-from textcapsules.explain.corpus import explain_corpus
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import (
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.corpus import explain_corpus
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import (
     CorpusExplanation,
     Explanation,
     LabelPhrases,
     Phrase,
 )
-from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.tokenize import tokenize
 from textcapsules.training.run import train
 from toy import tiny_config, write_csv

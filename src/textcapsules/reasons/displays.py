@@ -11,12 +11,12 @@ import numpy as np
 
 from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Example
-from textcapsules.explain.corpus import explain_corpus
-from textcapsules.explain.networks import capsule_network
-from textcapsules.explain.strengths import find_strengths
-from textcapsules.explain.texts import locate_texts
-from textcapsules.explain.types import ORPHAN, LabelPhrases
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.corpus import explain_corpus
+from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.strengths import find_strengths
+from textcapsules.reasons.texts import locate_texts
+from textcapsules.reasons.types import ORPHAN, LabelPhrases
 from textcapsules.text.batch import make_batch
 
 __all__ = ["CASES", "Connections", "choose_cases", "connections", "word_columns"]

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from random_models import random_network
-from textcapsules.explain.attributions import (
+from textcapsules.reasons.attributions import (
     faded_words,
     gradient_times_input,
     integrated_gradients,

@@ -9,9 +9,9 @@ from typing import Any
 
 # The ways in, imported when first used: the modules above import from each other.
 _HOMES = {
-    "explain": "textcapsules.explain.texts",
-    "explain_corpus": "textcapsules.explain.corpus",
-    "measure_faithfulness": "textcapsules.explain.faithfulness",
+    "explain": "textcapsules.reasons.texts",
+    "explain_corpus": "textcapsules.reasons.corpus",
+    "measure_faithfulness": "textcapsules.reasons.faithfulness",
 }
 
 

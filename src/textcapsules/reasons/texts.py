@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from textcapsules.base.checks import read_texts
 from textcapsules.base.errors import ConfigError
-from textcapsules.explain.networks import device_of, evaluating, explainable_network
-from textcapsules.explain.phrases import Picked, cut_phrases, pick_phrases
-from textcapsules.explain.strengths import Strengths, find_strengths, settle_method
-from textcapsules.explain.types import (
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.networks import device_of, evaluating, explainable_network
+from textcapsules.reasons.phrases import Picked, cut_phrases, pick_phrases
+from textcapsules.reasons.strengths import Strengths, find_strengths, settle_method
+from textcapsules.reasons.types import (
     ORPHAN,
     Explanation,
     LabelExplanation,
     Phrase,
     TokenSpan,
 )
-from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 
 from textcapsules.data.example import Example
-from textcapsules.explain.networks import explainable_network
-from textcapsules.explain.routes import has_orphan
-from textcapsules.explain.strengths import settle_method
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import (
+from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.networks import explainable_network
+from textcapsules.reasons.routes import has_orphan
+from textcapsules.reasons.strengths import settle_method
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import (
     ORPHAN,
     CorpusExplanation,
     Explanation,
@@ -25,8 +27,6 @@ from textcapsules.explain.types import (
     Spoken,
     TokenSpan,
 )
-from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.classifier import TextClassifier
 
 __all__ = ["Tally", "explain_corpus", "find_mistake"]
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.explain.routes import branches_of
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.baselines.convolutional import KimCnn
 from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
@@ -21,6 +20,7 @@ from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import AttentionClasses
 from textcapsules.model.network import ClassOutput
+from textcapsules.reasons.routes import branches_of
 
 __all__ = [
     "METHODS",

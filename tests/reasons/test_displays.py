@@ -4,15 +4,15 @@ import pytest
 from random_models import random_classifier
 from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Example
-from textcapsules.explain.displays import (
+from textcapsules.reasons.displays import (
     CASES,
     choose_cases,
     connections,
     kind_of_case,
     word_columns,
 )
-from textcapsules.explain.networks import capsule_network
-from textcapsules.explain.types import ORPHAN
+from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.types import ORPHAN
 from textcapsules.text.batch import make_batch
 
 TEXT = "W1 w2, w3 w4 w5"

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from textcapsules.explain.phrases import cut_phrases, pick_phrases
-from textcapsules.explain.strengths import NgramStrengths
+from textcapsules.reasons.phrases import cut_phrases, pick_phrases
+from textcapsules.reasons.strengths import NgramStrengths
 
 
 def greedy(ngrams, n_tokens, row, label, top, least):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from random_models import WORDS, random_classifier
-from textcapsules.explain.attributions import document_lengths, erase_ngrams
-from textcapsules.explain.networks import capsule_network
+from textcapsules.reasons.attributions import document_lengths, erase_ngrams
+from textcapsules.reasons.networks import capsule_network
 
 TEXT = WORDS[:9]
 

@@ -5,10 +5,10 @@ import pytest
 
 from random_models import THRESHOLD, WORDS, random_classifier
 from textcapsules.data.example import Example
-from textcapsules.explain import corpus as corpus_module
-from textcapsules.explain.corpus import Tally, explain_corpus, find_mistake
-from textcapsules.explain.texts import explain
-from textcapsules.explain.types import Mistake
+from textcapsules.reasons import corpus as corpus_module
+from textcapsules.reasons.corpus import Tally, explain_corpus, find_mistake
+from textcapsules.reasons.texts import explain
+from textcapsules.reasons.types import Mistake
 
 
 def random_examples(n_texts: int) -> list[Example]:

@@ -39,8 +39,6 @@ from numpy.typing import NDArray
 from torch import Tensor, einsum, nn
 from torch.linalg import vector_norm
 
-from textcapsules.explain.networks import device_of
-from textcapsules.explain.routes import add_windows, branches_of
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import (
     BranchRouting,
@@ -50,6 +48,8 @@ from textcapsules.model.capsnet import (
 )
 from textcapsules.model.layers import ClassCapsules, ConvCapsules, RoutedLayer
 from textcapsules.model.score import drop_unreadable, score_documents
+from textcapsules.reasons.networks import device_of
+from textcapsules.reasons.routes import add_windows, branches_of
 from textcapsules.text.batch import epoch_batches, make_batch
 
 __all__ = [
