@@ -11,6 +11,7 @@ import pytest
 
 from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.config import (
+    DEFAULT_PRESET,
     PRESETS,
     SECTIONS,
     DataConfig,
@@ -93,11 +94,36 @@ def test_released_changes_nothing_that_the_table_does_not_say() -> None:
     }
 
 
-def test_defaults_are_the_paper() -> None:
-    paper, default = preset("paper"), RunConfig()
-    assert [getattr(paper, name) for name in SECTIONS] == [
-        getattr(default, name) for name in SECTIONS
-    ]
+def test_defaults_are_the_paper_in_name_and_values() -> None:
+    assert RunConfig() == preset("paper")
+    assert RunConfig().preset == "paper"
+
+
+def test_a_run_that_names_no_preset_stands_on_the_default_one() -> None:
+    assert from_dict({}) == preset(DEFAULT_PRESET)
+    assert preset(DEFAULT_PRESET).model != RunConfig().model
+
+
+def test_common_options_are_few_and_the_ones_people_ask_for() -> None:
+    common = {
+        section: [spec.name for spec in fields(kind) if spec.metadata["common"]]
+        for section, kind in SECTIONS.items()
+    }
+    assert {section: names for section, names in common.items() if names} == {
+        "data": ["source", "text_column", "label_column", "separator", "dev", "test"],
+        "text": ["max_tokens", "vectors"],
+        "model": ["architecture"],
+        "train": [
+            "task",
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "patience",
+            "thresholds",
+            "seed",
+            "device",
+        ],
+    }
 
 
 def test_sabour_is_a_preset_of_the_options() -> None:

@@ -7,6 +7,7 @@ defaults, preset, TOML or JSON file, command-line flags.
 """
 
 from textcapsules.config.run import (
+    DEFAULT_PRESET,
     FORMER,
     PRESETS,
     RunConfig,
@@ -32,6 +33,7 @@ __all__ = [
     "CAPSULES",
     "CHARACTERS",
     "CLASSIC",
+    "DEFAULT_PRESET",
     "FORMER",
     "PRESETS",
     "SECTIONS",

@@ -14,9 +14,12 @@ from textcapsules.base.errors import ConfigError
 __all__ = ["Checked", "option"]
 
 
-def option(default: Any, help: str, **bounds: float) -> Any:
-    """Declare a field: its default, its help text, and bounds (keys of `BOUNDS`)."""
-    return field(default=default, metadata={"help": help, **bounds})
+def option(default: Any, help: str, *, common: bool = False, **bounds: float) -> Any:
+    """Declare a field: its default, its help text, and bounds (keys of `BOUNDS`).
+
+    The command line's short help shows only the `common` ones.
+    """
+    return field(default=default, metadata={"help": help, "common": common, **bounds})
 
 
 # How a bound is told, and what it allows.

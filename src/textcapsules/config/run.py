@@ -21,6 +21,7 @@ from textcapsules.config.sections import (
 )
 
 __all__ = [
+    "DEFAULT_PRESET",
     "FORMER",
     "PRESETS",
     "RunConfig",
@@ -35,9 +36,13 @@ MAX_BYTES = 1 << 24  # of a file of options
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """All options of one run."""
+    """All options of one run: by default the paper's, which are preset `paper`.
 
-    preset: str = "best"
+    The field `preset` is the name of the preset that the run started from; a run on
+    top of another one comes from the function `preset`.
+    """
+
+    preset: str = "paper"
     data: DataConfig = field(default_factory=DataConfig)
     text: TextConfig = field(default_factory=TextConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -87,6 +92,9 @@ class RunConfig:
 
 # What was done before an option was there, where its default is something else.
 FORMER: dict[tuple[str, str], Any] = {("train", "calibrate_on"): "joined"}
+
+# The preset of a run that names none, on the command line and in a file of options.
+DEFAULT_PRESET = "best"
 
 # What each preset changes in the defaults, which are the paper's text.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -149,10 +157,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def preset(name: str) -> RunConfig:
-    """Return the run a preset stands for.
+    """Return the run that a preset stands for: every option at its default under it.
 
-    >>> preset("released").model.capsule_types
-    16
+    >>> preset("paper") == RunConfig()
+    True
+    >>> preset(DEFAULT_PRESET).model.dropout
+    0.4
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
@@ -162,7 +172,7 @@ def preset(name: str) -> RunConfig:
 def from_dict(values: Mapping[str, Any]) -> RunConfig:
     """Build a run from nested plain values, on top of the preset they name."""
     sections = dict(values)
-    run = preset(sections.pop("preset", "best"))
+    run = preset(sections.pop("preset", DEFAULT_PRESET))
     return run.replace(**sections)
 
 
@@ -174,7 +184,7 @@ def restore(values: Mapping[str, Any]) -> RunConfig:
     that is how the run was made.
     """
     sections = dict(values)
-    name = preset(sections.pop("preset", "best")).preset  # one that there is
+    name = preset(sections.pop("preset", DEFAULT_PRESET)).preset  # one that there is
     run = RunConfig(preset=name)
     for (section, option), value in FORMER.items():
         run = run.replace(**{section: {option: value}})

@@ -31,14 +31,18 @@ CLASSIC = ("tfidf-svm", "tfidf-lr", "fasttext")
 class DataConfig(Checked):
     """Where the texts come from."""
 
-    source: str = option("tickets", "A corpus of the catalogue, or a file of texts")
+    source: str = option(
+        "tickets", "A corpus of the catalogue, or a file of texts", common=True
+    )
     data_dir: str | None = option(None, "Folder of corpora (or TEXTCAPSULES_DATA)")
     fold: int = option(
         0, "Which tenth is the test set, if none is given", low=0, high=9
     )
-    text_column: str = option("text", "Name of the file's text column")
-    label_column: str = option("label", "Name of the file's label column")
-    separator: str | None = option(None, "What parts several labels in one cell")
+    text_column: str = option("text", "Name of the file's text column", common=True)
+    label_column: str = option("label", "Name of the file's label column", common=True)
+    separator: str | None = option(
+        None, "What parts several labels in one cell", common=True
+    )
     delimiter: str | None = option(
         None,
         "Character between the cells of a CSV or TSV file, as ; or | (a tab is \\t); "
@@ -52,8 +56,8 @@ class DataConfig(Checked):
     skip_empty: bool = option(
         False, "Leave out rows of a file that have no text or no label"
     )
-    dev: str | None = option(None, "A file of development texts")
-    test: str | None = option(None, "A file of test texts")
+    dev: str | None = option(None, "A file of development texts", common=True)
+    test: str | None = option(None, "A file of test texts", common=True)
     dev_fraction: float = option(
         0.1,
         "Share of the training texts held out if no dev set is given",
@@ -82,6 +86,7 @@ class TextConfig(Checked):
         200,
         "Tokens read of a text; the rest is cut (cl-cnn and vd-cnn: see --characters)",
         low=1,
+        common=True,
     )
     unknown: Literal["keep", "drop"] = option(
         "keep",
@@ -89,7 +94,9 @@ class TextConfig(Checked):
         "them before the network reads the text (in preset best; tree-lstm and "
         "networks over characters always keep them)",
     )
-    vectors: str | None = option(None, "Word vectors: .npz, word2vec .bin/.txt, GloVe")
+    vectors: str | None = option(
+        None, "Word vectors: .npz, word2vec .bin/.txt, GloVe", common=True
+    )
     words_from: Literal["auto", "train", "corpus", "vectors"] = option(
         "auto",
         "Words known besides those of the training texts: none (train), all that have "
@@ -126,6 +133,7 @@ class ModelConfig(Checked):
         "capsule-b",
         "capsule-a: one n-gram size; capsule-b: several, averaged; the others are the "
         "systems compared with",
+        common=True,
     )
     ngram_sizes: tuple[int, ...] = option(
         (3, 4, 5),
@@ -312,7 +320,9 @@ class TrainConfig(Checked):
     """The training loop, and what is chosen on the development set."""
 
     task: Literal["auto", "single-label", "multi-label"] = option(
-        "auto", "One label a text, or all it deserves; auto follows the data"
+        "auto",
+        "One label a text, or all it deserves; auto follows the data",
+        common=True,
     )
     start_length: float = option(
         0.0,
@@ -327,9 +337,10 @@ class TrainConfig(Checked):
         "are few as many as make 1,500 steps, up to 40)",
         low=1,
         high=1_000_000,
+        common=True,
     )
-    batch_size: int = option(25, "Texts in a batch", low=1, high=1_000_000)
-    learning_rate: float = option(1e-3, "Adam's step", above=0.0)
+    batch_size: int = option(25, "Texts in a batch", low=1, high=1_000_000, common=True)
+    learning_rate: float = option(1e-3, "Adam's step", above=0.0, common=True)
     vector_rate: float = option(
         1.0,
         "Adam's step for word vectors read from a file, as a share of the others'",
@@ -368,6 +379,7 @@ class TrainConfig(Checked):
         "Epochs without a better dev score to stop (0: never), counted once dev "
         "accuracy is above what the commonest label alone reaches",
         low=0,
+        common=True,
     )
     select: Literal["auto", "accuracy", "joined", "last"] = option(
         "auto",
@@ -406,14 +418,19 @@ class TrainConfig(Checked):
         "one",
         "One threshold for all labels, or one per label, which lies near the common "
         "one for a label with few dev texts (some 20 bring it half way to its own)",
+        common=True,
     )
     checkpoint_seconds: float = option(
         10.0, "Least time between checkpoints (0: one after every epoch)", low=0.0
     )
     seed: int = option(
-        0, "Seed of weights, order, dropout and joined texts", low=0, high=LARGEST_SEED
+        0,
+        "Seed of weights, order, dropout and joined texts",
+        low=0,
+        high=LARGEST_SEED,
+        common=True,
     )
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N", common=True)
     precision: Literal["ieee", "tf32", "tf32x3", "bf16"] = option(
         "ieee",
         "Products on a GPU: whole float32, tensor cores on 10 bits or on three such "
