@@ -52,6 +52,17 @@ def test_scores_and_labels_are_the_predicted_ones(options):
         assert (explanation.orphan is not None) == options.get("orphan", True)
 
 
+@pytest.mark.parametrize(
+    "decision", [{"multi_label": False}, {"multi_label": True}, {"threshold": 0.3}]
+)
+def test_labels_are_decided_as_predict_decides_them(decision):
+    classifier = random_classifier()
+    predictions = classifier.predict(TEXTS, **decision)
+    explanations = explain(classifier, TEXTS, **decision)
+    assert [e.predicted for e in explanations] == [p.labels for p in predictions]
+    assert explain(classifier, TEXTS[0], **decision).predicted == predictions[0].labels
+
+
 @methods
 @pytest.mark.parametrize("edges", [False, True])
 def test_a_text_in_a_batch_is_explained_as_alone(method, edges):

@@ -6,12 +6,12 @@ Explain texts: which phrases spoke for each label, and how strongly.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from textcapsules.base.checks import read_texts
+from textcapsules.base.checks import check_decision, read_texts
 from textcapsules.base.errors import ConfigError
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.networks import device_of, evaluating, explainable_network
@@ -135,6 +135,8 @@ def explain(
     method: str | None = None,
     top: int = 10,
     true: Sequence[str] | None = None,
+    multi_label: bool | None = None,
+    threshold: float | None = None,
 ) -> Explanation: ...
 @overload
 def explain(
@@ -144,6 +146,8 @@ def explain(
     method: str | None = None,
     top: int = 10,
     true: Sequence[Sequence[str]] | None = None,
+    multi_label: bool | None = None,
+    threshold: float | None = None,
 ) -> list[Explanation]: ...
 def explain(
     classifier: TextClassifier,
@@ -152,6 +156,8 @@ def explain(
     method: str | None = None,
     top: int = 10,
     true: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    multi_label: bool | None = None,
+    threshold: float | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain one text, or several.
 
@@ -167,10 +173,16 @@ def explain(
             `integrated` for an LSTM, `erasure` for the rest.
         top: phrases listed a label, at most.
         true: the text's own labels, or each text's, to be shown beside the predicted.
+        multi_label: which labels count as predicted; see `TextClassifier.decide`.
+        threshold: one for all labels, in place of the calibrated ones.
     """
+    decision: dict[str, Any] = {"multi_label": multi_label, "threshold": threshold}
     if isinstance(texts, str):
         own = None if true is None else [tuple(map(str, true))]
-        return explain(classifier, [texts], method=method, top=top, true=own)[0]
+        return explain(
+            classifier, [texts], method=method, top=top, true=own, **decision
+        )[0]
+    check_decision(multi_label, threshold)
     texts = read_texts(texts)
     network = explainable_network(classifier)
     method = settle_method(network, method)
@@ -190,6 +202,7 @@ def explain(
                 [(int(counts.known[row]), int(counts.words[row])) for row in rows],
                 method,
                 top,
+                decision,
             )
             explanations.update(zip(rows, batch, strict=True))
     return [explanations[row] for row in range(len(texts))]
@@ -244,6 +257,7 @@ def explain_batch(
     counts: Sequence[tuple[int, int]],
     method: str,
     top: int,
+    decision: dict[str, Any],
 ) -> Iterator[Explanation]:
     """Explain some texts together, read already."""
     network = explainable_network(classifier)
@@ -256,7 +270,7 @@ def explain_batch(
     found.lengths[n_tokens == 0] = 0  # where padding votes
     names, tokenizer = classifier.labels.names, classifier.tokenizer
     scores = found.lengths[:, : len(names)]
-    chosen = classifier.decide(scores)
+    chosen = classifier.decide(scores, **decision)
     source = BatchSource(tokenizer, names, found, chosen, n_tokens, top)
     for row in range(len(texts)):
         yield Explanation.later(
