@@ -205,7 +205,8 @@ def test_every_option_refuses_a_value_of_a_foreign_kind(section: type) -> None:
 def test_every_option_has_a_default_and_a_help_text(section: type) -> None:
     for spec in fields(section):
         assert spec.default is not MISSING, spec.name
-        assert len(spec.metadata["help"]) > 3, spec.name
+        assert len(spec.metadata["help"]) > 15, spec.name
+        assert not spec.metadata["help"].endswith((".", " ")), spec.name
 
 
 NUMBERS = [

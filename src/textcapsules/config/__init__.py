@@ -1,9 +1,10 @@
-"""Every option of a run: one frozen dataclass a concern, all of them in `RunConfig`.
+"""Every option of a run: one frozen dataclass per section, all of them in `RunConfig`.
 
 A field is declared once, with its default and its help text; the TOML key, the JSON key
-and the command-line flag follow from it. The defaults are what the paper says; where it
-is silent, the field's help says what was chosen. Resolution order, later wins:
-defaults, preset, TOML or JSON file, command-line flags.
+and the command-line flag follow from it. The fields' defaults are the paper's, which
+is preset `paper`; where the paper says nothing, they are our choice. Later values win:
+defaults, preset, TOML or JSON file, command-line flags. A run that names no preset is
+on `best` (`DEFAULT_PRESET`).
 """
 
 from textcapsules.config.run import (

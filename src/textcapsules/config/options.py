@@ -22,7 +22,7 @@ def option(default: Any, help: str, *, common: bool = False, **bounds: float) ->
     return field(default=default, metadata={"help": help, "common": common, **bounds})
 
 
-# How a bound is told, and what it allows.
+# How an error message words a bound, and what the bound allows.
 BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
     "low": ("of at least", operator.ge),
     "above": ("above", operator.gt),
@@ -31,15 +31,15 @@ BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 }
 
 
-# What a whole number may be where its option sets no limit: 32 bits, with a sign.
+# Upper limit of a whole number whose option sets none: 32 bits, with a sign.
 LARGEST = 2**31 - 1
 
-# Of a class, looked up once: a plan of all tables makes thousands of sections.
+# Cached, since a plan of all tables makes thousands of sections.
 type_hints = functools.cache(typing.get_type_hints)
 
 
 class Checked:
-    """Validates every field against its type and bounds, all faults in one message."""
+    """A dataclass whose fields are checked when it is made."""
 
     def __post_init__(self) -> None:
         """Normalise lists to tuples, then report every fault at once."""
@@ -52,15 +52,15 @@ class Checked:
                 object.__setattr__(self, spec.name, value)
             expected = _fault(value, hints[spec.name], spec.metadata)
             if expected:
-                faults.append(f"{spec.name} must be {expected}; got {shown(value)}")
+                faults.append(f"{spec.name} must be {expected}; got {as_text(value)}")
             elif isinstance(value, int) and hints[spec.name] is float:
                 object.__setattr__(self, spec.name, float(value))
         if faults:
             raise ConfigError("; ".join(faults) + ".")
 
 
-def shown(value: Any) -> str:
-    """Return a value as it would be written, or its kind where Python cannot say."""
+def as_text(value: Any) -> str:
+    """Return a value as Python writes it, or its type if it is too large for that."""
     try:
         return repr(value)
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
@@ -73,7 +73,7 @@ def _bounds(hint: Any, bounds: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fault(value: Any, hint: Any, bounds: Mapping[str, Any]) -> str:
-    """Say what `value` should have been, or return nothing if it is right."""
+    """Return what `value` should have been, or an empty text if it is right."""
     if isinstance(hint, types.UnionType):  # `X | None`
         if value is None:
             return ""

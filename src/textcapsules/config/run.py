@@ -31,7 +31,7 @@ __all__ = [
     "restore",
 ]
 
-MAX_BYTES = 1 << 24  # of a file of options
+MAX_BYTES = 1 << 24  # in a file of options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class RunConfig:
         return dataclasses.asdict(self)
 
     def to_toml(self) -> str:
-        """Return the run as TOML, options left at None left out."""
-        import tomli_w  # here, since only this needs it
+        """Return the run as TOML, without the options that are None."""
+        import tomli_w  # here, since nothing else needs it
 
         sections = self.to_dict()
         name = sections.pop("preset")
@@ -90,7 +90,7 @@ class RunConfig:
         return tomli_w.dumps({"preset": name, **kept})
 
 
-# What was done before an option was there, where its default is something else.
+# What runs did before an option existed, where its default is something else.
 FORMER: dict[tuple[str, str], Any] = {("train", "calibrate_on"): "joined"}
 
 # The preset of a run that names none, on the command line and in a file of options.
@@ -123,13 +123,13 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "orphan": False,
         }
     },
-    # What searches on dev alone found (reproduction/FINDINGS.md): n-grams of all sizes
-    # side by side, over a text's ends too; no convolutional capsules; weights of the
-    # children that sum to the same for every length of text; a learning rate that rises
-    # and falls, and word vectors that learn slower than the rest.
-    # Several labels are decided by thresholds from single texts and pairs of unequal
-    # parts, which have all labels alike. A word never seen is no evidence: its vector
-    # would vote as it was drawn.
+    # Found by searches on dev sets alone (reproduction/FINDINGS.md): n-grams of all sizes
+    # side by side, also over a text's ends; no convolutional capsules; weights of the
+    # children that have the same sum for texts of every length; a learning rate that
+    # rises and falls, and a lower one for word vectors.
+    # Thresholds for several labels are chosen on single texts and on pairs of unequal
+    # parts, in which all labels are equally frequent. Words never seen in training are
+    # dropped: their vector would vote as it was drawn.
     "best": {
         "text": {"unknown": "drop", "max_tokens": 400},
         "model": {
@@ -179,12 +179,12 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
 def restore(values: Mapping[str, Any]) -> RunConfig:
     """Return a finished run from all its options, as `RunConfig.to_dict` gave them.
 
-    An option that a later version has added is at its default, or where that is not
-    what was done before (`FORMER`) at what was, whatever its preset has become since:
-    that is how the run was made.
+    Options that a later version has added are at what runs did before (`FORMER`) or
+    else at their defaults, even if the run's preset now says something else: that is
+    how the run was made.
     """
     sections = dict(values)
-    name = preset(sections.pop("preset", DEFAULT_PRESET)).preset  # one that there is
+    name = preset(sections.pop("preset", DEFAULT_PRESET)).preset  # refuses an unknown one
     run = RunConfig(preset=name)
     for (section, option), value in FORMER.items():
         run = run.replace(**{section: {option: value}})

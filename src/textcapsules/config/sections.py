@@ -1,4 +1,9 @@
-"""The options by concern, each declared once with its default and its help text."""
+"""The options by section, each declared once with its default and its help text.
+
+The help texts are what `textcapsules train --help` prints, before the choices and the
+default: what the option does, in which unit, and when to change it; no full stop at
+the end.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -32,40 +37,73 @@ class DataConfig(Checked):
     """Where the texts come from."""
 
     source: str = option(
-        "tickets", "A corpus of the catalogue, or a file of texts", common=True
+        "tickets",
+        "Texts to learn from: a .csv, .tsv, .jsonl or .parquet file, or a corpus "
+        "of `textcapsules data list`",
+        common=True,
     )
-    data_dir: str | None = option(None, "Folder of corpora (or TEXTCAPSULES_DATA)")
+    data_dir: str | None = option(
+        None,
+        "Folder of the benchmark corpora; none: the folder that the variable "
+        "TEXTCAPSULES_DATA names, or else the cache",
+    )
     fold: int = option(
-        0, "Which tenth is the test set, if none is given", low=0, high=9
+        0,
+        "Which of ten folds is the test set, for a corpus that comes without one",
+        low=0,
+        high=9,
     )
-    text_column: str = option("text", "Name of the file's text column", common=True)
-    label_column: str = option("label", "Name of the file's label column", common=True)
+    text_column: str = option(
+        "text", "Column of the file that holds the texts", common=True
+    )
+    label_column: str = option(
+        "label", "Column of the file that holds the labels", common=True
+    )
     separator: str | None = option(
-        None, "What parts several labels in one cell", common=True
+        None,
+        "Character between several labels in one cell, such as ; or |; none: a "
+        "cell is one label",
+        common=True,
     )
     delimiter: str | None = option(
         None,
-        "Character between the cells of a CSV or TSV file, as ; or | (a tab is \\t); "
-        "none: found in a CSV file's first lines",
+        "Character between the cells of a CSV or TSV file, such as ; or | (\\t for "
+        "a tab); none: a tab in TSV files, and in CSV files what their first lines "
+        "use",
     )
     encoding: str | None = option(
         None,
-        "Encoding of a file of text, as latin-1 or utf-16; none: UTF-8, or what a byte "
-        "order mark says",
+        "Encoding of the file, such as latin-1 or utf-16; none: UTF-8, or what the "
+        "file's byte order mark says",
     )
     skip_empty: bool = option(
-        False, "Leave out rows of a file that have no text or no label"
+        False,
+        "Leave out rows without a text or without a label, instead of stopping "
+        "with an error",
     )
-    dev: str | None = option(None, "A file of development texts", common=True)
-    test: str | None = option(None, "A file of test texts", common=True)
+    dev: str | None = option(
+        None,
+        "File of development texts, on which the best epoch and the thresholds are "
+        "chosen; none: some training texts are held out for it (see "
+        "--dev-fraction)",
+        common=True,
+    )
+    test: str | None = option(
+        None, "File of test texts, on which nothing is chosen", common=True
+    )
     dev_fraction: float = option(
         0.1,
-        "Share of the training texts held out if no dev set is given",
+        "Share of the training texts held out for development when there is no "
+        "--dev file",
         above=0.0,
         below=1.0,
     )
     split_seed: int = option(
-        0, "Seed of the splits, apart from training's", low=0, high=LARGEST_SEED
+        0,
+        "Seed of the folds and of the held-out texts. Keep it when you change "
+        "--seed, so that runs train on the same texts",
+        low=0,
+        high=LARGEST_SEED,
     )
 
 
@@ -75,39 +113,53 @@ class TextConfig(Checked):
 
     rule: Literal["auto", "kim", "reuters", "words", "characters"] = option(
         "auto",
-        "Tokenisation; auto takes the corpus's own, `words` for a user's file, "
-        "`characters` for the networks that read those",
+        "How texts are cut into words. auto: `words` for your own file, the usual "
+        "rule of a benchmark corpus, `characters` for cl-cnn and vd-cnn",
     )
-    min_count: int = option(1, "Words rarer than this are unknown", low=1)
+    min_count: int = option(
+        1,
+        "Times a word must occur in the training texts to be in the vocabulary. "
+        "Raise it to leave out rare words and typing errors",
+        low=1,
+    )
     max_words: int = option(
-        200_000, "Size of the vocabulary, most frequent first", low=1
+        200_000,
+        "Maximum number of words in the vocabulary; the most frequent are kept",
+        low=1,
     )
     max_tokens: int = option(
         200,
-        "Tokens read of a text; the rest is cut (cl-cnn and vd-cnn: see --characters)",
+        "Maximum number of words and punctuation marks read per text; the rest is "
+        "cut off. Raise it for long texts: time and memory grow with it (cl-cnn "
+        "and vd-cnn: see --characters)",
         low=1,
         common=True,
     )
     unknown: Literal["keep", "drop"] = option(
         "keep",
-        "Words outside the vocabulary: keep them, with one vector for all, or drop "
-        "them before the network reads the text (in preset best; tree-lstm and "
-        "networks over characters always keep them)",
+        "What to do with words outside the vocabulary: keep them, one vector for "
+        "all, or drop them before the network reads the text (tree-lstm, cl-cnn "
+        "and vd-cnn always keep them)",
     )
     vectors: str | None = option(
-        None, "Word vectors: .npz, word2vec .bin/.txt, GloVe", common=True
+        None,
+        "File of pretrained word vectors: .npz, word2vec .bin or .txt, or GloVe; "
+        "none: vectors start at random",
+        common=True,
     )
     words_from: Literal["auto", "train", "corpus", "vectors"] = option(
         "auto",
-        "Words known besides those of the training texts: none (train), all that have "
-        "a vector, which stays fixed (vectors), or those of the dev and test texts "
-        "that have one, by a row like the training words' (corpus; Kim's habit, labels "
-        "unused); auto: corpus for the benchmark corpora, else vectors",
+        "Words known besides those of the training texts. train: none; vectors: "
+        "every word of --vectors, its vector fixed; corpus: the words of dev and "
+        "test texts that have a vector, trained like the others (as Kim's code "
+        "does; it uses no labels); auto: corpus for benchmark corpora, vectors for "
+        "your own file",
     )
     vector_words: int = option(
         130_000,
-        "Most words known by a fixed vector alone (see --words-from vectors): the "
-        "first of the file",
+        "Maximum number of words known only by a fixed vector (--words-from "
+        "vectors); the first in the file are kept. Lower it for a smaller model "
+        "folder",
         low=0,
     )
 
@@ -131,101 +183,155 @@ class ModelConfig(Checked):
         "fasttext",
     ] = option(
         "capsule-b",
-        "capsule-a: one n-gram size; capsule-b: several, averaged; the others are the "
-        "systems compared with",
+        "The system to train. capsule-b: capsules on several n-gram sizes; "
+        "capsule-a: on one; all others are baselines to compare with",
         common=True,
     )
     ngram_sizes: tuple[int, ...] = option(
         (3, 4, 5),
-        "K1, one network each (or see --joint); capsule-a takes the first; windows of "
-        "the cnn",
+        "K1, words per n-gram. capsule-b: one network per size (see --joint); "
+        "capsule-a: the first size only; cnn: one window per size",
         low=1,
         high=1000,
     )
     joint: bool = option(
         False,
-        "N-grams of all sizes side by side at every position, in one network instead "
-        "of one for each size",
+        "Put the n-grams of all sizes side by side at every position of one "
+        "network, instead of one network per size",
     )
     embeddings: Literal["random", "static", "non-static"] = option(
-        "non-static", "Word vectors: drawn, fixed, or trained on ('to initialize')"
+        "non-static",
+        "Word vectors: random, static (those of --vectors, fixed) or non-static "
+        "(those of --vectors, trained further)",
     )
     embedding_size: int = option(
-        300, "V; the size of the vectors where they are given", low=1
+        300, "V, numbers per word vector; with --vectors, the size in that file", low=1
     )
-    filters: int = option(32, "B, filters of the n-gram convolution", low=1)
+    filters: int = option(
+        32,
+        "B, filters of the n-gram convolution per n-gram size. More of them need "
+        "more time and memory",
+        low=1,
+    )
     stride: int = option(
-        1, "Step of the n-gram convolution over words", low=1, high=1000
+        1,
+        "Step of the n-gram convolution, in words; 2 leaves out every second position",
+        low=1,
+        high=1000,
     )
     edges: bool = option(
-        False, "N-grams may reach over a text's ends, onto zero vectors (also cnn)"
+        False,
+        "Let n-grams reach over the ends of a text, onto zero vectors, so that its "
+        "first and last words are in more of them (also cnn)",
     )
-    capsule_types: int = option(32, "C, primary capsules at each position", low=1)
-    capsule_size: int = option(16, "d, size of every capsule's pose", low=1)
+    capsule_types: int = option(32, "C, primary capsules per position", low=1)
+    capsule_size: int = option(16, "d, numbers per capsule", low=1)
     conv_capsules: bool = option(
-        True, "Keep the convolutional capsule layer (off: the visualisation model)"
+        True,
+        "Have the convolutional capsule layer (off: the model of the paper's "
+        "visualisation)",
     )
     conv_window: int = option(
-        3, "K2, positions a convolutional capsule sees", low=1, high=1000
+        3, "K2, positions that a convolutional capsule sees", low=1, high=1000
     )
-    conv_types: int = option(16, "D, convolutional capsules at each position", low=1)
-    shared: bool = option(True, "One transform per parent, shared by all its children")
-    transform_bias: bool = option(True, "Votes have a bias")
+    conv_types: int = option(16, "D, convolutional capsules per position", low=1)
+    shared: bool = option(
+        True,
+        "Use one transform per parent for all its children (off: one per child and "
+        "parent, with many more weights)",
+    )
+    transform_bias: bool = option(
+        True, "Add a learnt bias to the votes of the children"
+    )
     routing: Literal["dynamic", "attention"] = option(
         "dynamic",
-        "How classes are routed to: by agreement (the paper's), or by attention, each "
-        "class asking from a learnt query; attention knows no amendment, squash, "
-        "normalise or shared",
+        "How class capsules collect their children. dynamic: by agreement, as in "
+        "the paper; attention: each class asks with a learnt query (--amendment, "
+        "--squash, --normalise and --shared then do not apply to the classes)",
     )
-    iterations: int = option(3, "Iterations of routing", low=1, high=1000)
-    leaky: bool = option(True, "Leaky softmax: a child may route to nobody")
+    iterations: int = option(
+        3, "Iterations of routing. More of them need more time", low=1, high=1000
+    )
+    leaky: bool = option(
+        True, "Leaky softmax: a child may send part of its vote to no parent"
+    )
     compete: bool = option(
         True,
-        "What a child gives one parent it takes from the others, by a softmax; off: a "
-        "sigmoid for each parent, for comparison (plain code alone)",
+        "Softmax over the parents: what a child gives to one parent it takes from "
+        "the others (off: one sigmoid per parent, for comparison, without the fast "
+        "kernels)",
     )
-    amendment: bool = option(True, "Couplings are scaled by the child's length")
+    amendment: bool = option(
+        True,
+        "Multiply the couplings by the child's length (the paper's coefficient "
+        "amendment)",
+    )
     normalise: Literal["none", "total"] = option(
         "none",
-        "Weights of the children, their lengths if amended: as they are (the paper's), "
-        "or divided by their sum over the text, so that a long text counts like a "
-        "short one",
+        "Weights of the children in a text. none: as they are, as in the paper; "
+        "total: divided by their sum, so that a long text counts like a short one",
     )
     routing_gain: float = option(
-        20.0, "What normalised weights sum to in place of 1, before training", above=0.0
+        20.0,
+        "Sum of the children's weights with --normalise total, when training starts",
+        above=0.0,
     )
-    learn_gain: bool = option(True, "That sum is learnt")
-    orphan: bool = option(True, "A further parent for background, hidden from results")
+    learn_gain: bool = option(
+        True, "Learn that sum in training (off: it stays at --routing-gain)"
+    )
+    orphan: bool = option(
+        True,
+        "Add one more parent that collects background words and is not shown in "
+        "results",
+    )
     squash: Literal["norm", "sabour", "released", "exp", "tanh", "none"] = option(
-        "norm", "Length of a squashed pose as a function of its norm"
+        "norm",
+        "Function from a pose's norm to its length. norm: the paper's; sabour: "
+        "Sabour et al.'s; released: that of the paper's code; the others: for "
+        "comparison",
     )
     average: Literal["lengths", "poses"] = option(
-        "lengths", "What capsule-b averages over its n-gram networks"
+        "lengths",
+        "What capsule-b averages over its n-gram networks: the lengths of the "
+        "class capsules or their poses",
     )
     mask_padding: bool = option(
         True,
-        "Padding never votes; off: every text is padded to max_tokens, as released",
+        "Ignore padding (off: every text is padded to --max-tokens and padding "
+        "votes, as in the paper's code)",
     )
     initialiser: Literal["xavier", "tensorflow"] = option(
-        "xavier", "Xavier-uniform, with fans counted for each map or as TensorFlow does"
+        "xavier",
+        "Range of the initial weights: Xavier-uniform with the fans of each single "
+        "map, or with the fans that TensorFlow counts, as in the paper's code",
     )
     dropout: float = option(
-        0.0, "Share of word-vector entries dropped", low=0.0, below=1.0
+        0.0,
+        "Share of the numbers in word vectors set to zero in training. Raise it if "
+        "the loss falls but dev accuracy does not rise",
+        low=0.0,
+        below=1.0,
     )
     word_dropout: float = option(
-        0.0, "Share of words whose whole vector is dropped", low=0.0, below=1.0
+        0.0,
+        "Share of words whose whole vector is set to zero in training",
+        low=0.0,
+        below=1.0,
     )
     feature_dropout: float = option(
         0.0,
-        "Share of n-gram features dropped before the primary capsules",
+        "Share of n-gram features set to zero in training, before the primary capsules",
         low=0.0,
         below=1.0,
     )
     capsule_dropout: float = option(
-        0.0, "Share of capsules dropped before each routed layer", low=0.0, below=1.0
+        0.0,
+        "Share of capsules set to zero in training, before each routed layer",
+        low=0.0,
+        below=1.0,
     )
     transform_gain: float = option(
-        1.0, "Factor on the first values of the transforms", above=0.0
+        1.0, "Factor on the initial values of the transforms", above=0.0
     )
 
 
@@ -233,50 +339,61 @@ class ModelConfig(Checked):
 class RivalConfig(Checked):
     """The systems compared with; each reads its own few of these."""
 
-    hidden_size: int = option(150, "LSTMs: size of a state, each direction", low=1)
+    hidden_size: int = option(150, "LSTMs: numbers per state and direction", low=1)
     pooling: Literal["last", "mean", "max"] = option(
-        "last", "lstm, bilstm: which states of the words speak for the text"
+        "last",
+        "lstm, bilstm: which of the words' states stand for the text: the last, "
+        "their mean or their maximum",
     )
     tree_kind: Literal["child-sum", "n-ary"] = option(
-        "child-sum", "tree-lstm: over dependency trees, or SST's own binary ones"
+        "child-sum",
+        "tree-lstm: child-sum over dependency trees, or n-ary over the binary "
+        "trees that come with SST",
     )
     regulariser_weight: float = option(
         0.5, "lr-lstm: alpha, weight of the linguistic regularisers", low=0.0
     )
     regulariser_margin: float = option(
-        0.5, "lr-lstm: M, divergence between neighbours that costs nothing", low=0.0
+        0.5,
+        "lr-lstm: M, divergence between neighbouring words that costs nothing",
+        low=0.0,
     )
-    feature_maps: int = option(100, "cnn: filters of each n-gram size", low=1)
+    feature_maps: int = option(100, "cnn: filters per n-gram size", low=1)
     max_norm: float = option(
-        3.0, "cnn: longest weight vector of a class (0: any)", low=0.0
+        3.0, "cnn: maximum norm of a class's weight vector (0: no limit)", low=0.0
     )
     output_dropout: float = option(
-        0.5, "Share of features dropped before the output layer", low=0.0, below=1.0
+        0.5,
+        "Share of features set to zero in training, before the output layer",
+        low=0.0,
+        below=1.0,
     )
     characters: int | None = option(
         None,
-        "cl-cnn, vd-cnn: characters read of a text, which is padded to as many; none: "
-        "as published, 1014 and 1024",
+        "cl-cnn, vd-cnn: characters read per text, which is cut or padded to this "
+        "length; none: as published, 1014 for cl-cnn and 1024 for vd-cnn",
         low=123,
     )
     cl_cnn_size: Literal["small", "large"] = option(
-        "small", "cl-cnn: 256 features and 1024 units, or 1024 and 2048"
+        "small", "cl-cnn: 256 features and 1024 units (small), or 1024 and 2048 (large)"
     )
     vd_cnn_depth: Literal[9, 17, 29] = option(
         9,
-        "vd-cnn: convolutional layers (with --learning-rate 0.0003: at 0.001 it mostly "
-        "fails to begin)",
+        "vd-cnn: convolutional layers. Set --learning-rate 0.0003 with it: at "
+        "0.001 it mostly does not start to learn",
     )
     tfidf_c: float = option(
-        1.0, "tfidf-svm, tfidf-lr: C, inverse of the regularisation", above=0.0
+        1.0, "tfidf-svm, tfidf-lr: C, inverse strength of the regularisation", above=0.0
     )
     fasttext_epochs: int = option(
-        25, "fasttext: passes over the texts", low=1, high=1_000_000
+        25, "fasttext: passes over the training texts", low=1, high=1_000_000
     )
     fasttext_rate: float = option(0.5, "fasttext: learning rate", above=0.0)
-    fasttext_ngrams: int = option(2, "fasttext: longest word n-gram", low=1, high=100)
+    fasttext_ngrams: int = option(
+        2, "fasttext: maximum number of words per n-gram", low=1, high=100
+    )
     fasttext_size: int = option(
-        10, "fasttext: size of the word vectors", low=1, high=10_000
+        10, "fasttext: numbers per word vector", low=1, high=10_000
     )
 
 
@@ -288,31 +405,38 @@ class LossConfig(Checked):
         "auto", "margin", "spread", "cross-entropy", "binary-cross-entropy", "entropy"
     ] = option(
         "auto",
-        "Kind of loss; auto: margin for lengths, cross-entropy for logits, binary "
-        "where a text may have several labels; entropy: labels not given are unknown, "
-        "not absent",
+        "What training minimises. auto: margin for capsules, cross-entropy for the "
+        "others (binary where a text may have several labels, and for attention "
+        "routing); entropy: labels that a text does not have count as unknown, not "
+        "as wrong",
     )
-    m_plus: float = option(0.9, "Margin loss: length asked of a true class", low=0.0)
-    m_minus: float = option(0.1, "Margin loss: length allowed to others", low=0.0)
+    m_plus: float = option(
+        0.9, "Margin loss: length that a true class should reach", low=0.0
+    )
+    m_minus: float = option(
+        0.1, "Margin loss: length that the other classes should stay below", low=0.0
+    )
     down_weight: float = option(
-        0.5, "Margin loss: lambda, weight of the others", low=0.0
+        0.5, "Margin loss: lambda, weight of the other classes", low=0.0
     )
     absent_weight: float = option(
         1.0,
-        "Margin loss and binary cross-entropy: weight of labels that a text is not "
-        "given, on top of lambda (below 1 where some of them may be true)",
+        "Margin loss and binary cross-entropy: weight of the labels that a text "
+        "does not have, on top of lambda. Lower it if some of them may be true",
         low=0.0,
     )
     entropy_weight: float = option(
         0.1,
-        "Entropy loss: alpha, how strongly labels not given are held at undecided "
-        "(raise it where every label comes out as true)",
+        "Entropy loss: alpha, how strongly labels that a text does not have are "
+        "held at undecided. Raise it if every label comes out as true",
         low=0.0,
     )
     spread_start: float = option(0.2, "Spread loss: margin in the first epoch", low=0.0)
-    spread_end: float = option(0.9, "Spread loss: margin in the end", low=0.0)
-    spread_epochs: int = option(10, "Spread loss: epochs from start to end", low=1)
-    orphan_in_loss: bool = option(False, "The orphan counts as a class never present")
+    spread_end: float = option(0.9, "Spread loss: margin at the end", low=0.0)
+    spread_epochs: int = option(
+        10, "Spread loss: epochs over which the margin rises from start to end", low=1
+    )
+    orphan_in_loss: bool = option(False, "Count the orphan as a class that no text has")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,120 +445,153 @@ class TrainConfig(Checked):
 
     task: Literal["auto", "single-label", "multi-label"] = option(
         "auto",
-        "One label a text, or all it deserves; auto follows the data",
+        "single-label: one label per text; multi-label: all labels that a text "
+        "deserves, even if training texts have one each; auto: what the data has",
         common=True,
     )
     start_length: float = option(
         0.0,
-        "Mean length that capsules of every layer are scaled to before training, on "
-        "some training texts (0: as they are drawn)",
+        "Mean length to which the capsules of every layer are scaled before "
+        "training, measured on some training texts (0: no scaling)",
         low=0.0,
         below=1.0,
     )
     epochs: int | None = option(
         20,
-        "Passes over the training texts, at most (in preset best 12, or where texts "
-        "are few as many as make 1,500 steps, up to 40)",
+        "Maximum number of passes over the training texts; none: 12, or for few "
+        "texts as many as make 1,500 steps, up to 40",
         low=1,
         high=1_000_000,
         common=True,
     )
-    batch_size: int = option(25, "Texts in a batch", low=1, high=1_000_000, common=True)
-    learning_rate: float = option(1e-3, "Adam's step", above=0.0, common=True)
+    batch_size: int = option(
+        25,
+        "Texts per step. Lower it if memory runs out",
+        low=1,
+        high=1_000_000,
+        common=True,
+    )
+    learning_rate: float = option(
+        1e-3,
+        "Step size of Adam. Lower it if the loss jumps or becomes infinite",
+        above=0.0,
+        common=True,
+    )
     vector_rate: float = option(
         1.0,
-        "Adam's step for word vectors read from a file, as a share of the others'",
+        "Factor on the learning rate for word vectors that come from --vectors",
         low=0.0,
     )
-    rate_decay: float = option(1.0, "Factor on the learning rate, an epoch", low=0.0)
+    rate_decay: float = option(
+        1.0, "Factor on the learning rate after every epoch", low=0.0
+    )
     schedule: Literal["constant", "linear", "cosine"] = option(
         "constant",
-        "How the learning rate falls from step to step, to nearly zero at the end of "
-        "all epochs: not at all, along a line, or along half a cosine",
+        "How the learning rate falls from the first step to nearly zero at the "
+        "last: not at all, along a line, or along half a cosine",
     )
     warmup: float = option(
         0.0,
-        "Share of all steps over which the learning rate first rises from nearly zero "
-        "(0: none)",
+        "Share of all steps in which the learning rate first rises from nearly "
+        "zero (0: no warm-up)",
         low=0.0,
         below=1.0,
     )
     weight_decay: float = option(
         0.0,
-        "AdamW's decay: every step shrinks the weights by this times the learning "
-        "rate, but for word vectors, biases and gains (0: Adam, without decay)",
+        "AdamW's decay: each step shrinks the weights by this times the learning "
+        "rate, but not word vectors, biases and gains (0: Adam)",
         low=0.0,
     )
     average_weights: float = option(
         0.0,
-        "Share of the past in a running average of the weights, per step; the average "
-        "is judged on dev and kept (0: the weights themselves; 0.999 averages over "
-        "about the last 1,000 steps)",
+        "Share of the past in a running average of the weights, per step; the "
+        "average is judged on dev and kept (0: no average; 0.999: over about the "
+        "last 1,000 steps)",
         low=0.0,
         below=1.0,
     )
-    clip_norm: float = option(0.0, "Longest gradient allowed (0: any)", low=0.0)
+    clip_norm: float = option(
+        0.0,
+        "Maximum norm of the gradient; longer ones are scaled down (0: no limit)",
+        low=0.0,
+    )
     patience: int = option(
         0,
-        "Epochs without a better dev score to stop (0: never), counted once dev "
-        "accuracy is above what the commonest label alone reaches",
+        "Stop after this many epochs without a better dev score (0: never). "
+        "Counting starts once dev accuracy is clearly above that of always giving "
+        "the commonest label",
         low=0,
         common=True,
     )
     select: Literal["auto", "accuracy", "joined", "last"] = option(
         "auto",
-        "Which epoch is kept: best dev accuracy, best exact match on the documents of "
-        "--calibrate-on (joined; auto for multi-label), or the last",
+        "Which epoch is kept. accuracy: the one with the best dev accuracy; "
+        "joined: with the best --threshold-for measure on the documents of "
+        "--calibrate-on; last: the last one; auto: joined for multi-label, else "
+        "accuracy",
     )
     joined: float = option(
         0.0,
-        "Training texts made by joining two, per single one, drawn each epoch",
+        "Joined training texts per single one, each made of two texts with "
+        "different labels and drawn anew every epoch (0: none)",
         low=0.0,
         high=100.0,
     )
     joined_share: float = option(
         1.0,
-        "Least part kept of one of two joined texts, the other being whole (1: both "
-        "are), in training and on dev",
+        "When two texts are joined, one of them is cut: the minimum share of it "
+        "that is kept, in training and on dev (1: both stay whole)",
         above=0.0,
         high=1.0,
     )
     joined_by: Literal["texts", "labels"] = option(
         "texts",
-        "How joined texts are drawn, in training and on dev: every text as often as "
-        "any other, or every label",
+        "How the texts to join are drawn, in training and on dev: every text "
+        "equally often, or every label equally often",
     )
     threshold_for: Literal["exact-match", "micro-f1"] = option(
         "exact-match",
-        "What the calibrated thresholds make best on the documents of --calibrate-on",
+        "Measure that the thresholds make as high as possible on the documents of "
+        "--calibrate-on",
     )
     calibrate_on: Literal["joined", "single+joined"] = option(
         "single+joined",
-        "Documents that thresholds, and the epoch with --select joined, are chosen on: "
-        "pairs of dev texts joined, or the single dev texts and as many such pairs; "
-        "dev texts of which some have several labels are taken as they are",
+        "Documents on which the thresholds are chosen (and the epoch, with "
+        "--select joined): joined pairs of dev texts, or the single dev texts and "
+        "as many joined pairs. If some dev texts have several labels, all dev "
+        "texts are used as they are",
     )
     thresholds: Literal["one", "per-label"] = option(
         "one",
-        "One threshold for all labels, or one per label, which lies near the common "
-        "one for a label with few dev texts (some 20 bring it half way to its own)",
+        "Minimum score to give a label: one for all labels, or one per label. A "
+        "label with few dev texts stays near the common threshold (with 20 texts, "
+        "half way to its own)",
         common=True,
     )
     checkpoint_seconds: float = option(
-        10.0, "Least time between checkpoints (0: one after every epoch)", low=0.0
+        10.0,
+        "Minimum time between two checkpoints, in seconds (0: one after every epoch)",
+        low=0.0,
     )
     seed: int = option(
         0,
-        "Seed of weights, order, dropout and joined texts",
+        "Seed of initial weights, order of texts, dropout and joined texts. Train "
+        "with several to see how much results vary",
         low=0,
         high=LARGEST_SEED,
         common=True,
     )
-    device: str = option("auto", "auto, cpu, cuda or cuda:N", common=True)
+    device: str = option(
+        "auto",
+        "Where to compute: cpu, cuda or cuda:N; auto: a GPU if there is one",
+        common=True,
+    )
     precision: Literal["ieee", "tf32", "tf32x3", "bf16"] = option(
         "ieee",
-        "Products on a GPU: whole float32, tensor cores on 10 bits or on three such "
-        "parts, or what is routed stored in 16 bits",
+        "Products on a GPU. ieee: whole float32; tf32: tensor cores, which keep 10 "
+        "bits; tf32x3: tensor cores on three such parts, nearly float32; bf16: as "
+        "tf32, and what is routed is stored in 16 bits",
     )
 
 
