@@ -123,7 +123,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "orphan": False,
         }
     },
-    # Found by searches on dev sets alone (reproduction/FINDINGS.md): n-grams of all sizes
+    # Found by searches on dev alone (reproduction/FINDINGS.md): n-grams of all sizes
     # side by side, also over a text's ends; no convolutional capsules; weights of the
     # children that have the same sum for texts of every length; a learning rate that
     # rises and falls, and a lower one for word vectors.
@@ -184,7 +184,7 @@ def restore(values: Mapping[str, Any]) -> RunConfig:
     how the run was made.
     """
     sections = dict(values)
-    name = preset(sections.pop("preset", DEFAULT_PRESET)).preset  # refuses an unknown one
+    name = preset(sections.pop("preset", DEFAULT_PRESET)).preset  # or an error
     run = RunConfig(preset=name)
     for (section, option), value in FORMER.items():
         run = run.replace(**{section: {option: value}})
