@@ -410,3 +410,17 @@ def test_a_run_from_before_an_option_was_there_is_as_it_was_made() -> None:
     assert (before.calibrate_on, before.thresholds) == ("joined", "one")
     # A file of options asks for a new run.
     assert from_dict(values).train.calibrate_on == "single+joined"
+
+
+def test_a_section_under_its_former_name_is_read_and_written_under_the_current(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("[rival]\nhidden_size = 7\n")
+    run = read_config(path)
+    assert run.baseline.hidden_size == 7
+    assert "[baseline]" in run.to_toml()
+    assert "rival" not in run.to_toml()
+    path.write_text("[rival]\nhidden_size = 7\n[baseline]\npooling = 'max'\n")
+    with pytest.raises(ConfigError, match=r"must be named \[baseline\] alone"):
+        read_config(path)

@@ -1,4 +1,4 @@
-"""The demonstration on few tickets: what it writes, and how its rival is treated."""
+"""The demonstration on few tickets: what it writes, and how its baseline is treated."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ from pages import check_page
 from textcapsules.base.errors import WriteError
 from textcapsules.data import load, tickets
 from textcapsules.lab import demo
-from textcapsules.lab.demo import demo_config, joined_set, run_demo, train_rival
+from textcapsules.lab.demo import demo_config, joined_set, run_demo, train_baseline
 from textcapsules.text.encode import Encoder
 from textcapsules.training.calibrate import joined_pairs
 from textcapsules.training.prepare import prepare
@@ -69,10 +69,10 @@ def test_demo_never_replaces_a_report_unless_told(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text() != "mine"
 
 
-def test_rival_gets_joined_texts_and_a_threshold_from_dev() -> None:
+def test_baseline_gets_joined_texts_and_a_threshold_from_dev() -> None:
     corpus = demo.read_tickets("tickets-multi")
-    rival, threshold = train_rival(corpus)
-    scores = rival.scores([example.text for example in corpus.dev])
+    baseline, threshold = train_baseline(corpus)
+    scores = baseline.scores([example.text for example in corpus.dev])
     assert scores.shape == (40, len(corpus.labels))
     # As good on the single dev texts and the joined ones together as any threshold.
     texts = [example.text for example in corpus.dev]
@@ -82,7 +82,7 @@ def test_rival_gets_joined_texts_and_a_threshold_from_dev() -> None:
     pairs = joined_pairs(targets, 40, 0, by=demo_config().train.joined_by)
     texts += [f"{texts[first]} {texts[second]}" for first, second in pairs]
     truth = np.concatenate([targets, targets[pairs[:, 0]] | targets[pairs[:, 1]]])
-    scores = rival.scores(texts)
+    scores = baseline.scores(texts)
     values = [((scores >= t) == truth).all(1).mean() for t in np.unique(scores)[1:]]
     # The search looks at 400 of them.
     assert ((scores >= threshold) == truth).all(1).mean() >= max(values) - 0.02
@@ -101,7 +101,7 @@ def test_joined_set_has_two_labels_each_and_keeps_the_singles() -> None:
         ]
 
 
-def test_network_and_rival_are_calibrated_on_the_same_documents() -> None:
+def test_network_and_baseline_are_calibrated_on_the_same_documents() -> None:
     corpus = demo.read_tickets("tickets-multi")
     config = demo_config().replace(text={"max_tokens": 10_000})  # none is cut
     prepared = prepare(config, corpus)

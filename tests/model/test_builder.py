@@ -55,7 +55,7 @@ IDS = torch.tensor(
 def other_values(name: str) -> list[Any]:
     """Return every other choice, the other position of a switch, or OTHER's value."""
     now, hint = getattr(SMALL, name), HINTS[name]
-    if name == "architecture":  # the rivals have tests of their own
+    if name == "architecture":  # the baselines have tests of their own
         return [value for value in CAPSULES if value != now]
     if typing.get_origin(hint) is Literal:
         return [value for value in typing.get_args(hint) if value != now]

@@ -80,8 +80,8 @@ def test_predictions_count_the_known_words_of_what_is_read():
 @pytest.mark.parametrize("architecture", ["tfidf-lr", "cl-cnn"])
 def test_other_systems_count_words_and_characters_too(tmp_path, architecture):
     model, run = {"architecture": architecture}, {"epochs": 1}
-    rival = {"characters": 123}
-    config = tiny_config(toy_file(tmp_path), model=model, rival=rival, train=run)
+    baseline = {"characters": 123}
+    config = tiny_config(toy_file(tmp_path), model=model, baseline=baseline, train=run)
     classifier = train(config, tmp_path / "model")
     found = classifier.predict(["my cat é", "é", " "])
     expected = {

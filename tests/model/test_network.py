@@ -1,4 +1,4 @@
-"""What rivals return: probabilities of one class among all, or of each alone."""
+"""What baselines return: probabilities of one class among all, or of each alone."""
 
 import pytest
 import torch

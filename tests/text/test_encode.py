@@ -83,7 +83,7 @@ def test_heads_stand_beside_the_words_they_were_parsed_from() -> None:
 def n_ary(source: str = "toy.csv", **data: Any) -> Encoder:
     return make(
         model={"architecture": "tree-lstm"},
-        rival={"tree_kind": "n-ary"},
+        baseline={"tree_kind": "n-ary"},
         data={"source": source, **data},
     )
 

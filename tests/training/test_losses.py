@@ -171,7 +171,7 @@ LABELS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         ("binary-cross-entropy", OUTPUT.logits),
     ],
 )
-def test_rivals_give_logits_or_probabilities_as_the_loss_asks(loss, asked) -> None:
+def test_baselines_give_logits_or_probabilities_as_the_loss_asks(loss, asked) -> None:
     config = LossConfig(loss=loss)
     expected = network_loss(config, asked, LABELS)
     assert float(output_loss(config, OUTPUT, LABELS)) == pytest.approx(float(expected))
@@ -278,7 +278,7 @@ def test_orphan_is_known_to_be_absent(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_capsules_with_logits_give_them_where_a_rival_does(kind: Any) -> None:
+def test_capsules_with_logits_give_them_where_a_baseline_does(kind: Any) -> None:
     config = LossConfig(loss=kind)
     logits = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]], dtype=torch.float64)
     output = CapsuleOutput(LENGTHS, None, (), logits)

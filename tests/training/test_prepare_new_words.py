@@ -297,14 +297,14 @@ def test_every_network_of_words_reads_new_ones(
     changed = config.replace(
         text={"min_count": 2},
         model={"architecture": architecture, "ngram_sizes": (2, 3)},
-        rival={"hidden_size": 4, "feature_maps": 4},
+        baseline={"hidden_size": 4, "feature_maps": 4},
         train={"epochs": 1},
     )
-    trained = train(changed, tmp_path / "rival")
+    trained = train(changed, tmp_path / "baseline")
     assert {RARE, *NEW} < set(extra_words(trained))
     scores = trained.scores(["the tabby", "the zzz"])
     assert not np.array_equal(*scores)
-    loaded = TextClassifier.load(tmp_path / "rival")
+    loaded = TextClassifier.load(tmp_path / "baseline")
     assert np.array_equal(loaded.scores(["the tabby"]), trained.scores(["the tabby"]))
 
 

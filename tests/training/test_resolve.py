@@ -69,7 +69,7 @@ def test_character_networks_read_their_own_length(
 
 @pytest.mark.parametrize("architecture", CHARACTERS)
 def test_characters_read_may_be_asked_for(corpus: Corpus, architecture: str) -> None:
-    found = settled(corpus, architecture, rival={"characters": 512})
+    found = settled(corpus, architecture, baseline={"characters": 512})
     assert found.text.max_tokens == 512
 
 

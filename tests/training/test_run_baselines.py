@@ -1,4 +1,4 @@
-"""Every rival through the same run: it learns, is saved, and predicts as it did."""
+"""Every baseline through the same run: it learns, is saved, and predicts as it did."""
 
 import json
 import sys
@@ -31,11 +31,11 @@ ROWS = [
 AWKWARD = ["", "   ", "💥", "<script>alert(1)</script>", "aaaa", "2222 " * 2000]
 NETWORKS: dict[str, dict[str, Any]] = {  # architecture, or kind of it -> options
     "lstm": {},
-    "bilstm": {"rival": {"pooling": "max"}},
+    "bilstm": {"baseline": {"pooling": "max"}},
     "tree-lstm": {},
-    "n-ary": {"rival": {"tree_kind": "n-ary"}},
+    "n-ary": {"baseline": {"tree_kind": "n-ary"}},
     "lr-lstm": {},
-    "cnn": {"rival": {"feature_maps": 8}},
+    "cnn": {"baseline": {"feature_maps": 8}},
     "cl-cnn": {"train": {"learning_rate": 1e-3}},
     "vd-cnn": {"train": {"learning_rate": 5e-3, "epochs": 12}},
 }
@@ -68,7 +68,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def options(name: str, folder: Path, **train_options: Any) -> RunConfig:
     source = write_csv(folder / "rows.csv", ROWS)
     given = {key: dict(values) for key, values in SYSTEMS[name].items()}
-    given["rival"] = {"hidden_size": 8, "output_dropout": 0.1, **given.get("rival", {})}
+    small = {"hidden_size": 8, "output_dropout": 0.1}
+    given["baseline"] = small | given.get("baseline", {})
     given["train"] = {"epochs": 5, **given.get("train", {}), **train_options}
     given["model"] = {"architecture": "tree-lstm" if name == "n-ary" else name}
     return tiny_config(source, **given)
@@ -208,7 +209,7 @@ def test_interrupted_fit_is_fitted_again(tmp_path, monkeypatch) -> None:
 
 def test_kims_weights_are_short_after_every_step(tmp_path: Path) -> None:
     config = options("cnn", tmp_path).replace(
-        rival={"max_norm": 0.5}, train={"learning_rate": 0.5}
+        baseline={"max_norm": 0.5}, train={"learning_rate": 0.5}
     )
     train(config, tmp_path / "model")
     weight = load_file(tmp_path / "model" / "model.safetensors")["output.weight"]
@@ -245,12 +246,17 @@ def test_missing_fasttext_leaves_an_earlier_run_alone(tmp_path, monkeypatch) -> 
     check_learnt(TextClassifier.load(folder), folder)
 
 
-def test_model_folder_of_before_the_rivals_still_loads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("former", [None, "rival"])
+def test_model_folder_of_before_the_section_baseline_still_loads(
+    former: str | None, tmp_path: Path
+) -> None:
     folder = tmp_path / "model"
     source = write_csv(tmp_path / "toy.csv", toy_rows(24))
     model = train(tiny_config(source, train={"epochs": 1}), folder)
     values = json.loads((folder / "config.json").read_text())
-    assert values.pop("rival")
+    options = values.pop("baseline")
+    if former:
+        values[former] = options
     (folder / "config.json").write_text(json.dumps(values))
     texts = [text for text, _ in toy_rows(5)]
     loaded = TextClassifier.load(without_sums(folder), "cpu")
@@ -267,7 +273,7 @@ def test_log_loss_by_hand() -> None:
     assert fit.log_loss(scores, targets, several=True) == pytest.approx(one + rest)
 
 
-def test_verbs_train_evaluate_and_predict_a_rival(tmp_path: Path) -> None:
+def test_verbs_train_evaluate_and_predict_a_baseline(tmp_path: Path) -> None:
     source, folder = write_csv(tmp_path / "rows.csv", ROWS), tmp_path / "model"
     flags = ["--architecture", "tfidf-svm", "--tfidf-c", 2, "--device", "cpu"]
     ran = run_cli("train", "--data", source, *flags, "--out", folder, "--json")
@@ -280,7 +286,7 @@ def test_verbs_train_evaluate_and_predict_a_rival(tmp_path: Path) -> None:
     assert figures["single_label"]["accuracy"] == 1
     ran = run_cli("predict", folder, "1111 2222")
     assert json.loads(ran.out.splitlines()[0])["predicted"] == ["y"]
-    assert TextClassifier.load(folder).config.rival.tfidf_c == 2.0
+    assert TextClassifier.load(folder).config.baseline.tfidf_c == 2.0
 
 
 @pytest.mark.parametrize(
@@ -302,4 +308,4 @@ def test_bad_flags_are_told(tmp_path: Path, flags: list[str], message: str) -> N
 def test_depth_is_a_number_on_the_command_line() -> None:
     flags = ["--vd-cnn-depth", "17", "--print-config", "--json"]
     ran = run_cli("train", *flags)
-    assert json.loads(ran.out.splitlines()[-1])["rival"]["vd_cnn_depth"] == 17
+    assert json.loads(ran.out.splitlines()[-1])["baseline"]["vd_cnn_depth"] == 17

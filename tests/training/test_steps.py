@@ -221,7 +221,7 @@ def test_captured_steps_follow_plain_ones(sections) -> None:
 def test_networks_over_characters_are_captured(architecture) -> None:
     config = preset("paper").replace(
         model={"architecture": architecture},
-        rival={"output_dropout": 0.0},
+        baseline={"output_dropout": 0.0},
         loss={"loss": "cross-entropy"},
         train={"batch_size": 8},
     )
@@ -234,7 +234,7 @@ def test_networks_over_characters_are_captured(architecture) -> None:
             n_words=50,
             n_classes=3,
             max_tokens=150,
-            rival=config.rival,
+            baseline=config.baseline,
         )
         steps = kind(config, network.to("cuda"), torch.device("cuda"))
         steps.set_rate(1e-5)

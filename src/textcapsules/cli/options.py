@@ -24,7 +24,7 @@ PANELS = {
     "data": "Data",
     "text": "Text",
     "model": "Model, with the paper's symbols",
-    "rival": "Systems compared with",
+    "baseline": "Systems compared with",
     "loss": "Loss",
     "train": "Training",
 }

@@ -14,7 +14,7 @@ from textcapsules.cli.show import Json, percent, print_json, say, training_bar
 __all__ = ["train"]
 
 
-@config_flags("data", "text", "model", "rival", "loss", "train")
+@config_flags("data", "text", "model", "baseline", "loss", "train")
 def train(
     flags: dict[str, dict[str, Any]],
     out: Annotated[

@@ -12,10 +12,10 @@ from textcapsules.base.errors import ConfigError
 from textcapsules.base.files import read_regular
 from textcapsules.config.sections import (
     SECTIONS,
+    BaselineConfig,
     DataConfig,
     LossConfig,
     ModelConfig,
-    RivalConfig,
     TextConfig,
     TrainConfig,
 )
@@ -23,8 +23,10 @@ from textcapsules.config.sections import (
 __all__ = [
     "DEFAULT_PRESET",
     "FORMER",
+    "FORMER_SECTIONS",
     "PRESETS",
     "RunConfig",
+    "current_sections",
     "from_dict",
     "preset",
     "read_config",
@@ -46,7 +48,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     text: TextConfig = field(default_factory=TextConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    rival: RivalConfig = field(default_factory=RivalConfig)
+    baseline: BaselineConfig = field(default_factory=BaselineConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
@@ -95,6 +97,9 @@ FORMER: dict[tuple[str, str], Any] = {("train", "calibrate_on"): "joined"}
 
 # The preset of a run that names none, on the command line and in a file of options.
 DEFAULT_PRESET = "best"
+
+# Former names of sections: files and records that have them stay readable.
+FORMER_SECTIONS = {"rival": "baseline"}
 
 # What each preset changes in the defaults, which are the paper's text.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -169,9 +174,24 @@ def preset(name: str) -> RunConfig:
     return RunConfig(preset=name).replace(**PRESETS[name])
 
 
+def current_sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sections by their current names.
+
+    >>> current_sections({"rival": {"hidden_size": 4}})
+    {'baseline': {'hidden_size': 4}}
+    """
+    for former, current in FORMER_SECTIONS.items():
+        if former in values and current in values:
+            raise ConfigError(
+                f"section must be named [{current}] alone; got [{former}] too, its "
+                f"former name. Move those options into [{current}]."
+            )
+    return {FORMER_SECTIONS.get(name, name): value for name, value in values.items()}
+
+
 def from_dict(values: Mapping[str, Any]) -> RunConfig:
     """Build a run from nested plain values, on top of the preset they name."""
-    sections = dict(values)
+    sections = current_sections(values)
     run = preset(sections.pop("preset", DEFAULT_PRESET))
     return run.replace(**sections)
 
@@ -183,7 +203,7 @@ def restore(values: Mapping[str, Any]) -> RunConfig:
     else at their defaults, even if the run's preset now says something else: that is
     how the run was made.
     """
-    sections = dict(values)
+    sections = current_sections(values)
     name = preset(sections.pop("preset", DEFAULT_PRESET)).preset  # or an error
     run = RunConfig(preset=name)
     for (section, option), value in FORMER.items():

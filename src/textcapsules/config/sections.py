@@ -15,10 +15,10 @@ __all__ = [
     "CHARACTERS",
     "CLASSIC",
     "SECTIONS",
+    "BaselineConfig",
     "DataConfig",
     "LossConfig",
     "ModelConfig",
-    "RivalConfig",
     "TextConfig",
     "TrainConfig",
 ]
@@ -336,7 +336,7 @@ class ModelConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RivalConfig(Checked):
+class BaselineConfig(Checked):
     """The systems compared with; each reads its own few of these."""
 
     hidden_size: int = option(150, "LSTMs: numbers per state and direction", low=1)
@@ -599,7 +599,7 @@ SECTIONS: dict[str, type] = {
     "data": DataConfig,
     "text": TextConfig,
     "model": ModelConfig,
-    "rival": RivalConfig,
+    "baseline": BaselineConfig,
     "loss": LossConfig,
     "train": TrainConfig,
 }

@@ -1,11 +1,11 @@
 """What a user would pick instead: TF-IDF features and a linear model.
 
-The rival reads text, gives scores between 0 and 1, and is calibrated and judged exactly
-like a capsule network.
+The baseline reads text, gives scores between 0 and 1, and is calibrated and judged
+exactly like a capsule network.
 
-The demonstration: train on the embedded tickets, judge beside the TF-IDF rival.
+The demonstration: train on the embedded tickets, judge beside the TF-IDF baseline.
 
-The tickets are synthetic. Capsule network and rival see the same training texts, and
+The tickets are synthetic. Capsule network and baseline see the same training texts, and
 both choose their threshold on the same development documents, single and joined.
 """
 
@@ -122,11 +122,11 @@ def run_demo(
     )
     multi = read_tickets("tickets-multi")
     single = read_tickets("tickets")
-    rival, threshold = train_rival(multi)
+    baseline, threshold = train_baseline(multi)
     judged: dict[str, dict[str, Evaluation]] = {}
     for corpus in (single, multi):
         targets = target_matrix(corpus.test, corpus.labels)
-        scores = rival.scores([example.text for example in corpus.test])
+        scores = baseline.scores([example.text for example in corpus.test])
         judged[corpus.name] = {
             "capsules": evaluate(classifier, corpus.test),
             "tfidf": evaluate_scores(
@@ -147,8 +147,8 @@ def check_outputs(folder: Path, overwrite: bool) -> None:
             )
 
 
-def train_rival(corpus: Corpus) -> tuple[TfidfClassifier, float]:
-    """Fit the rival as the network is: joined training texts on offer, dev decides.
+def train_baseline(corpus: Corpus) -> tuple[TfidfClassifier, float]:
+    """Fit the baseline as the network is: joined training texts on offer, dev decides.
 
     Its regularisation, whether it trains on joined texts too, and its threshold are
     those with the best exact match on the documents that calibrate the network: the
@@ -164,10 +164,10 @@ def train_rival(corpus: Corpus) -> tuple[TfidfClassifier, float]:
     best: tuple[float, float, TfidfClassifier] | None = None
     for train_texts, train_targets in with_joined:
         for C in (1.0, 10.0, 100.0):
-            rival = TfidfClassifier(C=C).fit(train_texts, train_targets)
-            threshold, value = best_threshold(rival.scores(dev_texts), dev_targets)
+            baseline = TfidfClassifier(C=C).fit(train_texts, train_targets)
+            threshold, value = best_threshold(baseline.scores(dev_texts), dev_targets)
             if best is None or value > best[0]:
-                best = (value, threshold, rival)
+                best = (value, threshold, baseline)
     assert best is not None
     return best[2], best[1]
 
@@ -232,7 +232,7 @@ def comparison(
         for name, title in SYSTEMS.items()
     ]
     return ReportTable(
-        "Beside a linear rival, in percent",
+        "Beside a linear baseline, in percent",
         ("system", "accuracy", *METRICS),
         rows,
         f"Accuracy: {single['capsules'].texts:,} tickets of one topic. The rest: "

@@ -10,8 +10,8 @@ from textcapsules.config import (
     CAPSULES,
     CHARACTERS,
     CLASSIC,
+    BaselineConfig,
     ModelConfig,
-    RivalConfig,
     RunConfig,
 )
 from textcapsules.model.baselines.build import (
@@ -57,7 +57,7 @@ def min_tokens(config: ModelConfig) -> int:
 
 
 def gives_several(config: RunConfig) -> bool:
-    """Tell whether a rival's classes are probable each for itself, or one among all."""
+    """Tell whether a text may have several classes, or has exactly one among all."""
     if config.loss.loss.endswith("entropy"):
         return config.loss.loss != "cross-entropy"
     return config.train.task == "multi-label" or bool(config.train.joined)
@@ -80,7 +80,7 @@ def build_system(
     if config.model.architecture in CLASSIC:
         return build_classic(
             config.model.architecture,
-            config.rival,
+            config.baseline,
             n_classes=n_classes,
             several=several,
             seed=config.train.seed,
@@ -92,7 +92,7 @@ def build_system(
         max_tokens=config.text.max_tokens,
         vectors=vectors,
         extra=extra,
-        rival=config.rival,
+        baseline=config.baseline,
         several=several,
         word_classes=word_classes,
     )
@@ -106,7 +106,7 @@ def build_network(
     max_tokens: int,
     vectors: Tensor | None = None,
     extra: Tensor | None = None,
-    rival: RivalConfig | None = None,
+    baseline: BaselineConfig | None = None,
     several: bool = False,
     word_classes: Tensor | None = None,
 ) -> Any:  # which kind, the configuration decides
@@ -120,15 +120,15 @@ def build_network(
         vectors: (n_words, V) word vectors, copied; drawn where they are not given, as
             when the weights are about to be loaded.
         extra: (n_extra, V) float16, fixed vectors of the words numbered from `n_words`.
-        rival: further options of networks that are no capsule networks.
+        baseline: further options of networks that are no capsule networks.
         several: whether a text may have several classes, for those networks.
         word_classes: (n_words,) kinds of words, for the lr-lstm.
     """
-    rival = rival or RivalConfig()
+    baseline = baseline or BaselineConfig()
     if config.architecture in CHARACTERS:
         return build_character_network(
             config.architecture,
-            rival,
+            baseline,
             n_characters=n_words,
             n_classes=n_classes,
             length=max_tokens,
@@ -141,7 +141,7 @@ def build_network(
         return build_capsules(config, embedding, n_classes, max_tokens)
     return build_word_network(
         config,
-        rival,
+        baseline,
         embedding,
         n_classes=n_classes,
         several=several,

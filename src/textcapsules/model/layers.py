@@ -1,4 +1,4 @@
-"""The four layers of the paper, each a small module of plain numbers, and two rivals.
+"""The four layers of the paper, each a small module of plain numbers, and two more.
 
 `JointNgrams` stands in for `NgramConv`, `AttentionClasses` for `ClassCapsules`.
 

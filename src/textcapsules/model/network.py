@@ -1,4 +1,4 @@
-"""What every rival network returns, in the manner of a capsule network's output."""
+"""What every baseline network returns, in the manner of a capsule network's output."""
 
 from typing import NamedTuple
 
@@ -20,6 +20,6 @@ class ClassOutput(NamedTuple):
         return self.logits.sigmoid() if self.several else self.logits.softmax(1)
 
     def lengths(self, *, orphan: bool) -> Tensor:
-        """Return what the loss reads, the logits; no rival has an orphan."""
+        """Return what the loss reads, the logits; no baseline has an orphan."""
         del orphan
         return self.logits

@@ -186,7 +186,7 @@ class Encoder:
         """Return the documents with their trees, where the system reads trees."""
         if self.config.model.architecture != "tree-lstm":
             return documents
-        if self.config.rival.tree_kind == "child-sum":
+        if self.config.baseline.tree_kind == "child-sum":
             heads = self.heads(texts, documents)
             pairs = zip(documents, heads, strict=True)
             return [np.stack(pair, 1) for pair in pairs]

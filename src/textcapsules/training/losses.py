@@ -2,8 +2,8 @@
 
 All take lengths (B, E) and targets (B, E), several of them 1 where a text carries
 several labels, sum over the classes and average over the batch. The orphan, if it takes
-part, is one more column that is never a target. A rival network has logits in place of
-lengths for the cross-entropies, and probabilities for margin and spread. Where every
+part, is one more column that is never a target. A baseline network has logits in place
+of lengths for the cross-entropies, and probabilities for margin and spread. Where every
 class is decided for itself, lengths are read as probabilities.
 
 A text with one label may deserve others (single-positive multi-label learning). Two

@@ -17,7 +17,13 @@ from threading import Thread
 import torch
 
 from textcapsules.base.errors import ConfigError, TextCapsulesError
-from textcapsules.config import CLASSIC, ModelConfig, RivalConfig, RunConfig, TextConfig
+from textcapsules.config import (
+    CLASSIC,
+    BaselineConfig,
+    ModelConfig,
+    RunConfig,
+    TextConfig,
+)
 from textcapsules.model.builder import build_system
 from textcapsules.model.routing import squash_capsules
 
@@ -62,8 +68,8 @@ def total_memory() -> int | None:
 def largest_options(config: RunConfig) -> str:
     """Return the size options that are furthest above their defaults, as flags."""
     found: list[tuple[float, str]] = []
-    for section in (config.text, config.model, config.rival):
-        assert isinstance(section, TextConfig | ModelConfig | RivalConfig)
+    for section in (config.text, config.model, config.baseline):
+        assert isinstance(section, TextConfig | ModelConfig | BaselineConfig)
         for spec in fields(section):
             value, default = getattr(section, spec.name), spec.default
             if isinstance(value, tuple) and isinstance(default, tuple):

@@ -59,7 +59,7 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
             f"{text.rule!r}. Leave out --rule."
         )
     if in_characters:
-        length = config.rival.characters or CHARACTERS[architecture]
+        length = config.baseline.characters or CHARACTERS[architecture]
         text = {"rule": "characters", "max_tokens": length, "vectors": None}
         return {**text, "unknown": "keep"}, "random"
     rule = corpus.rule if text.rule == "auto" else text.rule

@@ -85,7 +85,7 @@ def test_tables_wait_for_a_search_once(place, tmp_path):
         (tmp_path / "results" / "search" / "tfidf_svm.mr.json").read_text()
     )
     cell = work.cells(["table1"])[0]
-    assert cell.config.rival.tfidf_c == chosen["options"]["rival"]["tfidf_c"]
+    assert cell.config.baseline.tfidf_c == chosen["options"]["baseline"]["tfidf_c"]
 
 
 def test_what_could_only_fail_is_refused_before_the_first_run(place, tmp_path):

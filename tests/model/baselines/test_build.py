@@ -1,4 +1,4 @@
-"""From options to rivals: every option reaches the system that reads it."""
+"""From options to baselines: every option reaches the system that reads it."""
 
 from typing import Any, get_args
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.config import CLASSIC, ModelConfig, RivalConfig, RunConfig
+from textcapsules.config import CLASSIC, BaselineConfig, ModelConfig, RunConfig
 from textcapsules.model.baselines.classic import FastText, TfidfLinear
 from textcapsules.model.baselines.convolutional import KimCnn
 from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
@@ -17,12 +17,12 @@ from textcapsules.model.builder import build_system, gives_several
 WORDS = ["lstm", "bilstm", "tree-lstm", "lr-lstm", "cnn"]
 
 
-def build(architecture: str, n_classes: int = 2, **rival: Any) -> Any:
+def build(architecture: str, n_classes: int = 2, **baseline: Any) -> Any:
     torch.manual_seed(0)
     config = RunConfig().replace(
         model={"architecture": architecture, "embedding_size": 6},
         text={"max_tokens": 128},
-        rival={"hidden_size": 5, **rival},
+        baseline={"hidden_size": 5, **baseline},
         loss={"loss": "cross-entropy"},
     )
     return build_system(config, n_words=72, n_classes=n_classes)
@@ -162,4 +162,4 @@ def test_loss_and_task_say_whether_classes_are_alone(
 )
 def test_bad_option_is_told(option: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"{option} must be .*; got {value!r}"):
-        RivalConfig(**{option: value})
+        BaselineConfig(**{option: value})

@@ -20,7 +20,7 @@ from itertools import product
 from typing import Any
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.config import FORMER, PRESETS, RunConfig
+from textcapsules.config import FORMER, FORMER_SECTIONS, PRESETS, RunConfig
 from textcapsules.data.catalogue import card
 from textcapsules.lab.paper import published
 from textcapsules.lab.paper.systems import (
@@ -52,6 +52,8 @@ TABLE_1 = ("mr", "sst2", "subj", "trec", "cr", "ag-news", "sst2-phrases")
 REUTERS = ("reuters-multi", "reuters-full")
 CORPORA = (*TABLE_1, *REUTERS)
 DEFAULTS = RunConfig()
+# A run's key is a hash of names too: a renamed section keeps its first name there.
+KEY_NAMES = {current: former for former, current in FORMER_SECTIONS.items()}
 # Not of the method, or another on every machine: no part of a run's key.
 UNKEYED = {
     ("data", "data_dir"),
@@ -105,6 +107,8 @@ def differences(config: RunConfig) -> dict[str, Any]:
     >>> before = {"calibrate_on": "joined"}
     >>> differences(RunConfig().replace(model={"iterations": 5}, train=before))
     {'model.iterations': 5}
+    >>> differences(RunConfig().replace(baseline={"hidden_size": 4}, train=before))
+    {'rival.hidden_size': 4}
     """
     found = {}
     for part in fields(config):
@@ -115,7 +119,8 @@ def differences(config: RunConfig) -> dict[str, Any]:
             value, place = getattr(section, option.name), (part.name, option.name)
             same = value == FORMER.get(place, getattr(default, option.name))
             if not same and place not in UNKEYED:
-                found[f"{part.name}.{option.name}"] = value
+                name = KEY_NAMES.get(part.name, part.name)
+                found[f"{name}.{option.name}"] = value
     return found
 
 

@@ -68,7 +68,7 @@ QUICK: Options = {
         "capsule_size": 4,
         "conv_types": 2,
     },
-    "rival": {"hidden_size": 4, "feature_maps": 2, "fasttext_epochs": 1},
+    "baseline": {"hidden_size": 4, "feature_maps": 2, "fasttext_epochs": 1},
     "train": {"epochs": 1, "patience": 0, "batch_size": 25},
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from textcapsules.base.errors import DataError
 from textcapsules.base.files import remove_leftovers, write_json, write_text
+from textcapsules.config import current_sections
 from textcapsules.lab.paper.plan import Cell
 from textcapsules.lab.paper.systems import SYSTEMS, Options
 
@@ -160,7 +161,7 @@ def read_choices(folder: Path) -> Choices:
 def _read_choice(path: Path) -> tuple[tuple[str, str], Options]:
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        options = values["options"]
+        options = current_sections(values["options"])
         if options not in SYSTEMS[values["system"]].settings:
             raise ValueError("a setting that is none of the system's")
         return (values["system"], values["corpus"]), options

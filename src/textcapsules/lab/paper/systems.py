@@ -91,10 +91,10 @@ _CAPSULES = _product(
     ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
 )
 _RATES = ("train", "learning_rate", (1e-3, 3e-4))
-_DROPOUT = ("rival", "output_dropout", (0.5, 0.2))
+_DROPOUT = ("baseline", "output_dropout", (0.5, 0.2))
 _KIM = _product(_DROPOUT, _RATES)
-_RECURRENT = _product(_DROPOUT, ("rival", "pooling", ("last", "mean")))
-_COSTS = tuple({"rival": {"tfidf_c": c}} for c in (1.0, 0.1, 0.3, 3.0))
+_RECURRENT = _product(_DROPOUT, ("baseline", "pooling", ("last", "mean")))
+_COSTS = tuple({"baseline": {"tfidf_c": c}} for c in (1.0, 0.1, 0.3, 3.0))
 
 
 def _capsule(name: str, title: str, **given: Any) -> System:
@@ -167,13 +167,13 @@ SYSTEMS: dict[str, System] = {
         _network(
             "tree_lstm",
             "Tree-LSTM",
-            _product(_DROPOUT, ("rival", "hidden_size", (150, 300))),
+            _product(_DROPOUT, ("baseline", "hidden_size", (150, 300))),
             cost=4.0,
-        )._replace(by_corpus={"sst2": {"rival": {"tree_kind": "n-ary"}}}),
+        )._replace(by_corpus={"sst2": {"baseline": {"tree_kind": "n-ary"}}}),
         _network(
             "lr_lstm",
             "LR-LSTM",
-            _product(_DROPOUT, ("rival", "regulariser_weight", (0.5, 0.1))),
+            _product(_DROPOUT, ("baseline", "regulariser_weight", (0.5, 0.1))),
         )._replace(most_classes=2),
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
@@ -188,7 +188,7 @@ SYSTEMS: dict[str, System] = {
         _network(
             "cl_cnn",
             "CL-CNN",
-            _product(("rival", "cl_cnn_size", ("small", "large")), _RATES),
+            _product(("baseline", "cl_cnn_size", ("small", "large")), _RATES),
             vectors=False,
             cost=3.0,
         )._replace(searched_on="subj"),
@@ -196,9 +196,9 @@ SYSTEMS: dict[str, System] = {
             "vd_cnn",
             "VD-CNN",
             _product(
-                ("rival", "vd_cnn_depth", (9, 29)),
+                ("baseline", "vd_cnn_depth", (9, 29)),
                 # Of the news 99 % are no longer than 512, and of the questions all.
-                ("rival", "characters", (None, 512)),
+                ("baseline", "characters", (None, 512)),
             ),
             vectors=False,
             cost=5.0,
@@ -273,8 +273,8 @@ SYSTEMS: dict[str, System] = {
             "fasttext",
             "fastText",
             _product(
-                ("rival", "fasttext_ngrams", (2, 1)),
-                ("rival", "fasttext_rate", (0.5, 0.1)),
+                ("baseline", "fasttext_ngrams", (2, 1)),
+                ("baseline", "fasttext_rate", (0.5, 0.1)),
             ),
         ),
     )
@@ -343,5 +343,5 @@ _IN_TABLES: dict[str, Options] = {"as in the tables, n-grams over the ends": {}}
 
 TUNED: dict[str, dict[str, Options]] = {
     "capsule_b_tuned": _settings("train", "start_length", 0.0, 0.4) | _IN_TABLES,
-    "cnn_tuned": _settings("rival", "output_dropout", 0.5, 0.3) | _IN_TABLES,
+    "cnn_tuned": _settings("baseline", "output_dropout", 0.5, 0.3) | _IN_TABLES,
 }

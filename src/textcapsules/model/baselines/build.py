@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from textcapsules.config import ModelConfig, RivalConfig
+from textcapsules.config import BaselineConfig, ModelConfig
 from textcapsules.model.baselines.classic import ClassicSystem, FastText, TfidfLinear
 from textcapsules.model.baselines.convolutional import CharCnn, KimCnn, VdCnn
 from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
@@ -15,7 +15,7 @@ __all__ = ["build_character_network", "build_classic", "build_word_network"]
 
 def build_word_network(
     config: ModelConfig,
-    rival: RivalConfig,
+    baseline: BaselineConfig,
     embedding: nn.Embedding,
     *,
     n_classes: int,
@@ -25,41 +25,41 @@ def build_word_network(
     """Build a network over word vectors."""
     ending: dict[str, Any] = {
         "n_classes": n_classes,
-        "dropout": rival.output_dropout,
+        "dropout": baseline.output_dropout,
         "several": several,
     }
     if config.architecture == "cnn":
         return KimCnn(
             embedding,
             ngram_sizes=config.ngram_sizes,
-            feature_maps=rival.feature_maps,
-            max_norm=rival.max_norm,
+            feature_maps=baseline.feature_maps,
+            max_norm=baseline.max_norm,
             edges=config.edges,
             **ending,
         )
-    ending |= {"hidden_size": rival.hidden_size}
+    ending |= {"hidden_size": baseline.hidden_size}
     if config.architecture == "tree-lstm":
-        kind = ChildSumTreeLstm if rival.tree_kind == "child-sum" else NaryTreeLstm
+        kind = ChildSumTreeLstm if baseline.tree_kind == "child-sum" else NaryTreeLstm
         return kind(embedding, **ending)
     if config.architecture == "lr-lstm":
         return LrLstm(
             embedding,
             word_classes=word_classes,
-            strength=rival.regulariser_weight,
-            margin=rival.regulariser_margin,
+            strength=baseline.regulariser_weight,
+            margin=baseline.regulariser_margin,
             **ending,
         )
     return RecurrentNetwork(
         embedding,
         bidirectional=config.architecture == "bilstm",
-        pooling=rival.pooling,
+        pooling=baseline.pooling,
         **ending,
     )
 
 
 def build_character_network(
     architecture: str,
-    rival: RivalConfig,
+    baseline: BaselineConfig,
     *,
     n_characters: int,
     n_classes: int,
@@ -74,28 +74,33 @@ def build_character_network(
         "several": several,
     }
     if architecture == "vd-cnn":
-        return VdCnn(depth=rival.vd_cnn_depth, **sizes)
-    return CharCnn(size=rival.cl_cnn_size, dropout=rival.output_dropout, **sizes)
+        return VdCnn(depth=baseline.vd_cnn_depth, **sizes)
+    return CharCnn(size=baseline.cl_cnn_size, dropout=baseline.output_dropout, **sizes)
 
 
 def build_classic(
-    architecture: str, rival: RivalConfig, *, n_classes: int, several: bool, seed: int
+    architecture: str,
+    baseline: BaselineConfig,
+    *,
+    n_classes: int,
+    several: bool,
+    seed: int,
 ) -> ClassicSystem:
     """Build a system that is fitted at once."""
     if architecture == "fasttext":
         return FastText(
             n_classes=n_classes,
-            size=rival.fasttext_size,
-            epochs=rival.fasttext_epochs,
-            rate=rival.fasttext_rate,
-            ngrams=rival.fasttext_ngrams,
+            size=baseline.fasttext_size,
+            epochs=baseline.fasttext_epochs,
+            rate=baseline.fasttext_rate,
+            ngrams=baseline.fasttext_ngrams,
             several=several,
             seed=seed,
         )
     return TfidfLinear(
         n_classes=n_classes,
         kind=architecture.removeprefix("tfidf-"),
-        C=rival.tfidf_c,
+        C=baseline.tfidf_c,
         several=several,
         seed=seed,
     )
