@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from run_folders import figures, vectors_file, weights
@@ -240,16 +239,6 @@ def test_clip_norm_bounds_the_gradient(source, monkeypatch):
     assert len(norms) == len(free) == 9
     # torch divides by the norm plus 1e-6, in single precision
     assert norms == pytest.approx([limit] * 9, rel=1e-3)
-
-
-def test_device_is_the_runs_own_not_one_that_accelerate_remembers(source, monkeypatch):
-    elsewhere = torch.device("meta")  # as after a run on a GPU in this process
-    for state in (PartialState, AcceleratorState):
-        monkeypatch.setitem(state._shared_state, "device", elsewhere)
-    trainer = trainer_of(tiny_config(source, train={"epochs": 1}))
-    (record,) = trainer.epochs()
-    assert {p.device.type for p in trainer.network.parameters()} == {"cpu"}
-    assert math.isfinite(record["loss"])
 
 
 def test_rate_decay_multiplies_the_rate_each_epoch(source, tmp_path):

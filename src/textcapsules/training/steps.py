@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -43,15 +42,10 @@ class EagerSteps:
     def __init__(
         self, config: RunConfig, network: nn.Module, device: torch.device
     ) -> None:
-        self.config, self.device = config, device
+        self.config, self.network, self.device = config, network, device
         use_precision(network, config.train.precision, device)
-        # Accelerate settles on one device a process; ours may change between runs.
-        self.accelerator = Accelerator()
-        self.network: nn.Module = self.accelerator.prepare_model(
-            network, device_placement=False
-        )
         kind = torch.optim.AdamW if config.train.weight_decay else torch.optim.Adam
-        adam = kind(
+        self.optimiser = kind(
             [
                 # A tensor, so that a captured step reads the rate set last.
                 {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
@@ -59,9 +53,6 @@ class EagerSteps:
             ],
             fused=True,
             capturable=device.type == "cuda",
-        )
-        self.optimiser: Any = self.accelerator.prepare_optimizer(
-            adam, device_placement=False
         )
 
     def set_rate(self, rate: float) -> None:
@@ -87,11 +78,9 @@ class EagerSteps:
         config = self.config
         output = self.network(ids, mask)
         loss = output_loss(config.loss, output, targets, epoch)
-        self.accelerator.backward(loss)
+        loss.backward()
         if config.train.clip_norm:
-            self.accelerator.clip_grad_norm_(
-                self.network.parameters(), config.train.clip_norm
-            )
+            nn.utils.clip_grad_norm_(self.network.parameters(), config.train.clip_norm)
         self.optimiser.step()
         constrain = getattr(self.network, "constrain", None)
         if constrain is not None:
