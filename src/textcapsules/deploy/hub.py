@@ -18,7 +18,7 @@ from textcapsules import __version__
 from textcapsules.base.errors import DownloadError, ModelFolderError, TextCapsulesError
 from textcapsules.base.files import write_text
 from textcapsules.config import CAPSULES
-from textcapsules.inference.estimator import StoredClassifier
+from textcapsules.inference.estimator import CapsuleClassifier
 from textcapsules.model.classifier import MODEL_FILES, TextClassifier
 
 __all__ = ["dev_figures", "from_pretrained", "model_card", "push_to_hub"]
@@ -92,7 +92,7 @@ CLIENT = ("huggingface_hub", "httpx2", "httpx", "requests")
 
 
 def push_to_hub(
-    model: TextClassifier | StoredClassifier | Path | str,
+    model: TextClassifier | CapsuleClassifier | Path | str,
     repo_id: str,
     *,
     private: bool | None = None,
@@ -184,7 +184,7 @@ def from_pretrained(
 
 
 def stage(
-    model: TextClassifier | StoredClassifier | Path | str,
+    model: TextClassifier | CapsuleClassifier | Path | str,
     repo_id: str,
     folder: Path,
     license: str | None,

@@ -1,165 +1,53 @@
-"""What a fitted estimator keeps: its model, thresholds, folder and pickle.
-
-`CapsuleClassifier`: the scikit-learn face of a capsule network for text.
+"""`CapsuleClassifier`: the scikit-learn face of a capsule network for text.
 
     classifier = CapsuleClassifier(random_state=0).fit(texts, topics)
     classifier.predict(["charged twice"])                    # ['billing']
     classifier.predict(new_texts, multi_label=True)          # sets of labels
     classifier.explain(["charged twice"])
 
-What a class capsule gives is a length between 0 and 1, its own probability of being
-present; the lengths of a text are no distribution. `decision_function` returns them as
-they are. `predict_proba` returns them as they are where several labels are asked for,
-and divided by their sum where one is.
+A class capsule gives a length between 0 and 1, its own probability of being present;
+the lengths of a text are no distribution. `decision_function` returns them as they are.
+`predict_proba` returns them as they are where several labels are asked for, and divided
+by their sum where one is.
+
+`read_target` brings the labels that callers of scikit-learn hold to one form: one value
+per text; or several, as a list, tuple or set per text, or as a 0/1 matrix with one
+column per class.
 """
 
+import math
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from numbers import Number
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from textcapsules.base.checks import check_decision, read_texts
-from textcapsules.base.errors import DataError, ModelFolderError
+from textcapsules.base.checks import check_decision, read_column, read_texts
+from textcapsules.base.errors import ConfigError, DataError, ModelFolderError
 from textcapsules.base.progress import training_bar
-from textcapsules.inference.estimator_inputs import (
-    make_config,
-    make_corpus,
-    read_target,
-    seed_of,
-)
+from textcapsules.config import SECTIONS, RunConfig, preset
+from textcapsules.data.example import Corpus, Example
+from textcapsules.data.split import hold_out
 from textcapsules.model.classifier import TextClassifier, pack, unpack
+from textcapsules.reasons.explanation import Explanation
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import Explanation
 from textcapsules.training.folder import check_folder, check_unlocked, clear, locked
 from textcapsules.training.run import train
 
-__all__ = ["CapsuleClassifier", "StoredClassifier"]
+__all__ = ["CapsuleClassifier", "Target", "class_names", "read_target"]
 
 
-class StoredClassifier(ClassifierMixin, BaseEstimator):
-    """A trained model and how its labels were given."""
-
-    device: str
-    multi_label: bool | None
-    model_: TextClassifier
-    classes_: NDArray  # (J,)
-    target_form_: str  # "single", "sets" or "matrix"
-    class_prior_: NDArray  # (J,)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-    @property
-    def thresholds_(self) -> NDArray[np.float64]:
-        """The least length of each label; set one number, one a class, or a dict."""
-        check_is_fitted(self)
-        values = np.array(self.model_.labels.thresholds)
-        values.flags.writeable = False  # a change in place would be lost
-        return values
-
-    @thresholds_.setter
-    def thresholds_(self, value: float | ArrayLike | Mapping[Any, float]) -> None:
-        check_is_fitted(self)
-        labels = self.model_.labels
-        if isinstance(value, Mapping):
-            known = dict(zip(self.classes_.tolist(), labels.thresholds, strict=True))
-            if strange := [label for label in value if label not in known]:
-                raise ValueError(
-                    f"thresholds_ must be of the labels {list(known)}; got "
-                    f"{strange[0]!r}."
-                )
-            value = list({**known, **value}.values())
-        numbers = np.asarray(value, dtype=float)
-        if (
-            numbers.shape not in ((), (len(labels.names),))
-            or not np.isfinite(numbers).all()
-        ):
-            raise ValueError(
-                f"thresholds_ must be a finite number or {len(labels.names)} of them; "
-                f"got {value!r:.60}."
-            )
-        least = np.broadcast_to(numbers, len(labels.names)).tolist()
-        self.model_.labels = labels._replace(thresholds=tuple(least))
-
-    def to_model(self) -> TextClassifier:
-        """Return the trained model, its record telling what the labels were like.
-
-        Labels must be strings or numbers; for others, use joblib.
-        """
-        check_is_fitted(self)
-        classes = self.classes_.tolist()
-        for label in classes:
-            if not isinstance(label, str | int | float):
-                raise ValueError(
-                    "labels must be strings or numbers to be saved as JSON; got "
-                    f"{label!r:.40}. Use joblib.dump."
-                )
-        self.model_.record["estimator"] = {
-            "classes": classes,
-            "target_form": self.target_form_,
-            "class_prior": self.class_prior_.tolist(),
-            "multi_label": self.multi_label,
-        }
-        return self.model_
-
-    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write a model folder, which the command line and `load` read."""
-        model, folder = self.to_model(), Path(folder)
-        check_unlocked(folder)
-        check_folder(folder, overwrite)
-        with locked(folder):
-            clear(folder)
-            model.save(folder)
-
-    @classmethod
-    def load(cls, folder: Path | str, device: str = "auto") -> Self:
-        """Read what `save` wrote, or any model folder of the command line."""
-        return cls.of(TextClassifier.load(folder, device), device)
-
-    @classmethod
-    def of(cls, model: TextClassifier, device: str = "auto") -> Self:
-        """Return a fitted estimator around a trained model."""
-        names, several = model.labels.names, model.labels.task == "multi-label"
-        known = {
-            "classes": names,
-            "target_form": "sets" if several else "single",
-            "class_prior": [1 / len(names)] * len(names),
-            "multi_label": None,
-            **model.record.get("estimator", {}),
-        }
-        made = cls()
-        made.set_params(
-            preset=model.config.preset, multi_label=known["multi_label"], device=device
-        )
-        made.model_, made.classes_ = model, np.array(known["classes"])
-        made.target_form_ = known["target_form"]
-        made.class_prior_ = np.array(known["class_prior"])
-        if not len(made.classes_) == len(made.class_prior_) == len(names):
-            raise ModelFolderError(
-                f"training.json must describe {len(names)} labels; got "
-                f"{len(made.classes_)}. Restore the folder."
-            )
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = cast("dict[str, Any]", super().__getstate__())
-        if "model_" in state:
-            state = {**state, "model_": pack(self.model_)}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "model_" in state:
-            state = {**state, "model_": unpack(state["model_"], state["device"])}
-        super().__setstate__(state)
-
-
-class CapsuleClassifier(StoredClassifier):
+class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     """A capsule network over raw texts.
 
     A parameter left at None is what the preset says.
@@ -187,6 +75,11 @@ class CapsuleClassifier(StoredClassifier):
         target_form_: what `y` was: "single", "sets" or "matrix".
         model_: the trained `TextClassifier`.
     """
+
+    model_: TextClassifier
+    classes_: NDArray  # (J,)
+    target_form_: str  # "single", "sets" or "matrix"
+    class_prior_: NDArray  # (J,)
 
     def __init__(
         self,
@@ -380,6 +273,112 @@ class CapsuleClassifier(StoredClassifier):
         check_is_fitted(self)
         return explain(self.model_, self._read_texts(X), **options)
 
+    @property
+    def thresholds_(self) -> NDArray[np.float64]:
+        """The least length of each label; set one number, one a class, or a dict."""
+        check_is_fitted(self)
+        values = np.array(self.model_.labels.thresholds)
+        values.flags.writeable = False  # a change in place would be lost
+        return values
+
+    @thresholds_.setter
+    def thresholds_(self, value: float | ArrayLike | Mapping[Any, float]) -> None:
+        check_is_fitted(self)
+        labels = self.model_.labels
+        if isinstance(value, Mapping):
+            known = dict(zip(self.classes_.tolist(), labels.thresholds, strict=True))
+            if strange := [label for label in value if label not in known]:
+                raise ValueError(
+                    f"thresholds_ must be of the labels {list(known)}; got "
+                    f"{strange[0]!r}."
+                )
+            value = list({**known, **value}.values())
+        numbers = np.asarray(value, dtype=float)
+        if (
+            numbers.shape not in ((), (len(labels.names),))
+            or not np.isfinite(numbers).all()
+        ):
+            raise ValueError(
+                f"thresholds_ must be a finite number or {len(labels.names)} of them; "
+                f"got {value!r:.60}."
+            )
+        least = np.broadcast_to(numbers, len(labels.names)).tolist()
+        self.model_.labels = labels._replace(thresholds=tuple(least))
+
+    def to_model(self) -> TextClassifier:
+        """Return the trained model, its record telling what the labels were like.
+
+        Labels must be strings or numbers; for others, use joblib.
+        """
+        check_is_fitted(self)
+        classes = self.classes_.tolist()
+        for label in classes:
+            if not isinstance(label, str | int | float):
+                raise ValueError(
+                    "labels must be strings or numbers to be saved as JSON; got "
+                    f"{label!r:.40}. Use joblib.dump."
+                )
+        self.model_.record["estimator"] = {
+            "classes": classes,
+            "target_form": self.target_form_,
+            "class_prior": self.class_prior_.tolist(),
+            "multi_label": self.multi_label,
+        }
+        return self.model_
+
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
+        """Write a model folder, which the command line and `load` read."""
+        model, folder = self.to_model(), Path(folder)
+        check_unlocked(folder)
+        check_folder(folder, overwrite)
+        with locked(folder):
+            clear(folder)
+            model.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "auto") -> Self:
+        """Read what `save` wrote, or any model folder of the command line."""
+        return cls.of(TextClassifier.load(folder, device), device)
+
+    @classmethod
+    def of(cls, model: TextClassifier, device: str = "auto") -> Self:
+        """Return a fitted estimator around a trained model."""
+        names, several = model.labels.names, model.labels.task == "multi-label"
+        known = {
+            "classes": names,
+            "target_form": "sets" if several else "single",
+            "class_prior": [1 / len(names)] * len(names),
+            "multi_label": None,
+            **model.record.get("estimator", {}),
+        }
+        made = cls()
+        made.set_params(
+            preset=model.config.preset, multi_label=known["multi_label"], device=device
+        )
+        made.model_, made.classes_ = model, np.array(known["classes"])
+        made.target_form_ = known["target_form"]
+        made.class_prior_ = np.array(known["class_prior"])
+        if not len(made.classes_) == len(made.class_prior_) == len(names):
+            raise ModelFolderError(
+                f"training.json must describe {len(names)} labels; got "
+                f"{len(made.classes_)}. Restore the folder."
+            )
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = cast("dict[str, Any]", super().__getstate__())
+        if "model_" in state:
+            state = {**state, "model_": pack(self.model_)}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            state = {**state, "model_": unpack(state["model_"], state["device"])}
+        super().__setstate__(state)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
@@ -387,3 +386,198 @@ class CapsuleClassifier(StoredClassifier):
         tags.input_tags.string = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+SEVERAL = (list, tuple, set, frozenset, np.ndarray)
+
+
+class Target(NamedTuple):
+    """What `y` says: the classes in order, and the places of each text's own."""
+
+    form: str  # "single", "sets" or "matrix"
+    classes: NDArray  # (J,)
+    places: list[tuple[int, ...]]  # one a text
+
+
+def read_target(y: Any, n_texts: int) -> Target:
+    """Return what `y` says of each text, one label or several told by its form."""
+    if y is None:
+        raise ValueError(
+            "y must be the labels of the texts; got None. CapsuleClassifier requires "
+            "y to be passed, but the target y is None."
+        )
+    values, names = read_column(y, "y"), getattr(y, "columns", None)
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Change the "
+            "shape of y to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        values = values[:, 0]
+    if len(values) != n_texts:
+        raise ValueError(
+            f"y must have an entry for each text, {n_texts}; got {len(values)}. "
+            "Found input variables with inconsistent numbers of samples."
+        )
+    if getattr(values, "ndim", 1) > 1 or is_matrix(values):
+        return matrix_target(np.asarray(values), names)
+    if any(isinstance(entry, SEVERAL) for entry in values):
+        return set_target(list(values))
+    return single_target(values)
+
+
+def is_matrix(values: Sequence[Any]) -> bool:
+    """Tell rows of zeros and ones, all of one length above 1, from lists of labels."""
+    if not all(isinstance(row, list | np.ndarray) and len(row) > 1 for row in values):
+        return False
+    return len({len(row) for row in values}) == 1 and all(
+        is_zero_or_one(cell) for row in values for cell in row
+    )
+
+
+def is_zero_or_one(cell: Any) -> bool:
+    """Tell what a 0/1 matrix may hold."""
+    return isinstance(cell, Number | np.bool_) and cell in (0, 1)
+
+
+def matrix_target(values: NDArray, names: Any) -> Target:
+    """Read a matrix with a column a class, which goes by its name or its number."""
+    if values.ndim != 2 or not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            "y must be one label a text, a list of labels a text, or a matrix of 0 and "
+            f"1 with a column a class; got an array of shape {values.shape} with other "
+            "values. Multioutput and continuous targets are not supported."
+        )
+    n_classes = values.shape[1]
+    classes = np.arange(n_classes) if names is None else np.asarray(list(names))
+    return Target(
+        "matrix", classes, [tuple(np.flatnonzero(row).tolist()) for row in values]
+    )
+
+
+def set_target(rows: list[Any]) -> Target:
+    """Read a list, tuple or set of labels a text, which may be empty."""
+    for place, row in enumerate(rows):
+        if not isinstance(row, SEVERAL):
+            raise ValueError(
+                "y must have a list of labels for each text if it has one for any; got "
+                f"{row!r:.40} at place {place}. Put it in a list."
+            )
+        check_labels(row, f" at place {place}")
+    classes, place_of = ordered_classes([label for row in rows for label in row])
+    places = [tuple(sorted({place_of[label] for label in row})) for row in rows]
+    return Target("sets", classes, places)
+
+
+def single_target(values: Any) -> Target:
+    """Read one label a text."""
+    check_labels(values, "")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
+        check_classification_targets(values)
+    classes, place_of = ordered_classes(list(values))
+    return Target("single", classes, [(place_of[label],) for label in values])
+
+
+def check_labels(labels: Iterable[Any], where: str) -> None:
+    """Refuse what is missing, or cannot be a label."""
+    for place, label in enumerate(labels):
+        # Comparing pandas.NA gives neither true nor false.
+        missing = label is None or type(label).__name__ in ("NAType", "NaTType")
+        if missing or (isinstance(label, float) and not math.isfinite(label)):
+            raise ValueError(
+                f"y must not have missing labels; got {label!r}"
+                f"{where or f' at place {place}'}. Drop such texts (no NaN or inf)."
+            )
+        if not isinstance(label, Hashable):
+            raise ValueError(
+                f"y must have labels that can be told apart; got {label!r:.40}"
+                f"{where or f' at place {place}'}. Use strings or whole numbers."
+            )
+
+
+def ordered_classes(labels: list[Any]) -> tuple[NDArray, dict[Any, int]]:
+    """Return the different labels in order, and the place of each."""
+    different = list(dict.fromkeys(labels))
+    try:
+        different.sort()
+    except TypeError:  # of several kinds: any order that is always the same
+        different.sort(key=lambda label: (type(label).__name__, repr(label)))
+    kinds = {type(label) for label in different}
+    plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
+    if plain or all(isinstance(label, np.generic) for label in different):
+        classes = np.array(different)
+    else:
+        classes = np.empty(len(different), dtype=object)
+        classes[:] = different
+    return classes, {label: place for place, label in enumerate(different)}
+
+
+def class_names(classes: NDArray) -> tuple[str, ...]:
+    """Return a name for each class, all different: its text, or else its form in code.
+
+    >>> class_names(np.array([1, 2])), class_names(np.array([1, "1"], dtype=object))
+    (('1', '2'), ('1', "'1'"))
+    """
+    names = tuple(str(label) for label in classes)
+    if len(set(names)) == len(names):
+        return names
+    return tuple(repr(label) for label in classes.tolist())
+
+
+# What describes the caller's texts or their place, and is not the caller's to set.
+NOT_OPTIONS = ("source", "data_dir", "fold", "dev", "test", "seed", "device", "task")
+
+
+def make_config(
+    name: str, options: Mapping[str, Any], *, several: bool, seed: int, device: str
+) -> RunConfig:
+    """Return a preset with options changed, each found in its section by its name."""
+    sections: dict[str, dict[str, Any]] = {
+        "data": {"source": "texts in memory"},
+        # The folder is a temporary one: there is nothing to resume.
+        "train": {"checkpoint_seconds": 1e9, "seed": seed, "device": device},
+    }
+    if several:
+        sections["train"]["task"] = "multi-label"
+    places = {
+        spec.name: section
+        for section, kind in SECTIONS.items()
+        for spec in fields(kind)
+        if spec.name not in NOT_OPTIONS
+    }
+    for option, value in options.items():
+        if option not in places:
+            names = ", ".join(sorted(places))
+            raise ConfigError(f"options must be among {names}; got {option!r}.")
+        sections.setdefault(places[option], {})[option] = value
+    return preset(name).replace(**sections)
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed that a `random_state` of scikit-learn stands for."""
+    if isinstance(random_state, int | np.integer) and not isinstance(
+        random_state, bool
+    ):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def make_corpus(texts: list[str], target: Target, config: RunConfig) -> Corpus:
+    """Return texts and labels as a corpus, its dev set held out by class."""
+    names, data = class_names(target.classes), config.data
+    examples = [
+        Example(text, tuple(names[place] for place in places))
+        for text, places in zip(texts, target.places, strict=True)
+    ]
+    kept, held = hold_out(target.places, data.dev_fraction, data.split_seed)
+    return Corpus(
+        name="texts",
+        labels=names,
+        train=[examples[row] for row in kept],
+        dev=[examples[row] for row in held],
+        test=[],
+        task="single-label" if target.form == "single" else "multi-label",
+        rule="words",
+        facts={"title": "texts in memory", "seed": data.split_seed},
+    )
