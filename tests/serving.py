@@ -17,7 +17,6 @@ import uvicorn
 from textcapsules.deploy.service.answers import Service
 from textcapsules.deploy.service.app import create_app
 from textcapsules.deploy.service.limits import Limits
-from textcapsules.deploy.service.models import ServedModel
 from textcapsules.deploy.service.run import server_config
 from textcapsules.model.classifier import Labels, TextClassifier
 from toy import trained_model
@@ -39,7 +38,7 @@ def multi_label(threshold: float = 0.5) -> TextClassifier:
 
 def toy_service(limits: Limits | None = None) -> Service:
     """Return a service of two models, `pets` and `tags`."""
-    models = [ServedModel("pets", single_label()), ServedModel("tags", multi_label())]
+    models = {"pets": single_label(), "tags": multi_label()}
     return Service(models, limits or Limits(), threads=1)
 
 

@@ -11,7 +11,6 @@ from serving import Gate, multi_label, running, single_label, toy_service
 from textcapsules.deploy.service.answers import Scored, Service
 from textcapsules.deploy.service.app import create_app
 from textcapsules.deploy.service.limits import Limits
-from textcapsules.deploy.service.models import ServedModel
 from textcapsules.training.run import train
 from toy import TOPICS, tiny_config, toy_file, toy_rows, toy_text
 
@@ -176,7 +175,7 @@ def test_models_are_listed_with_thresholds_and_limits(client):
 
 def test_a_model_that_cannot_be_explained_still_predicts(monkeypatch):
     service = toy_service()
-    monkeypatch.setattr("textcapsules.reasons.networks.OF_WORDS", str)  # not ours
+    monkeypatch.setattr("textcapsules.reasons.methods.OF_WORDS", str)  # not ours
     with TestClient(create_app(service, hosts=["*"])) as client:
         models = client.get("/v1/models").json()["models"]
         assert [model["explains"] for model in models] == [False, False]
@@ -401,7 +400,7 @@ def test_a_cnn_is_explained_without_votes(tmp_path):
     config = tiny_config(toy_file(tmp_path)).replace(
         model={"architecture": "cnn"}, train={"epochs": 1}
     )
-    models = [ServedModel("cnn", train(config, tmp_path / "m"))]
+    models = {"cnn": train(config, tmp_path / "m")}
     service = Service(models, Limits(), threads=1)
     with TestClient(create_app(service, hosts=["*"])) as client:
         assert client.get("/v1/models").json()["models"][0]["explains"]

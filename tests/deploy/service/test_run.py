@@ -17,8 +17,12 @@ from safetensors.numpy import load_file, save_file
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.serve import announce
 from textcapsules.deploy.service.limits import Limits
-from textcapsules.deploy.service.models import name_models
-from textcapsules.deploy.service.run import is_loopback, listening_socket, read_token
+from textcapsules.deploy.service.run import (
+    is_loopback,
+    listening_socket,
+    name_models,
+    read_token,
+)
 from textcapsules.model.classifier import TextClassifier
 from toy import model_copy, refusal, run_cli, trained_model
 

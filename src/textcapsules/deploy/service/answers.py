@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from textcapsules.deploy.service.batching import Batcher, QueueFullError
 from textcapsules.deploy.service.limits import Limits
 from textcapsules.deploy.service.metrics import Metrics
-from textcapsules.deploy.service.models import ServedModel
-from textcapsules.deploy.service.replies import RefusedError
-from textcapsules.deploy.service.schema import PredictRequest
+from textcapsules.deploy.service.schema import PredictRequest, RefusedError
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.networks import can_explain
+from textcapsules.reasons.explanation import Explanation, LabelExplanation
+from textcapsules.reasons.methods import can_explain
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import Explanation, LabelExplanation
 
 __all__ = ["Service"]
 
@@ -45,10 +43,12 @@ class Service:
     """The models, the thread that runs them, and what has been counted."""
 
     def __init__(
-        self, models: Sequence[ServedModel], limits: Limits, threads: int | None = None
+        self,
+        models: Mapping[str, TextClassifier],
+        limits: Limits,
+        threads: int | None = None,
     ) -> None:
-        self.limits = limits
-        self.models = {model.name: model.classifier for model in models}
+        self.models, self.limits = dict(models), limits
         self.batcher = Batcher(
             self.score,
             queue=limits.queue,

@@ -23,13 +23,14 @@ from textcapsules.deploy.service.guard import (
     OuterGuard,
     TokenGuard,
 )
-from textcapsules.deploy.service.replies import add_error_replies, error_reply
 from textcapsules.deploy.service.schema import (
     ErrorReply,
     ModelList,
     PredictReply,
     PredictRequest,
     StatusReply,
+    add_error_replies,
+    error_reply,
 )
 from textcapsules.draw.palette import DARK, LIGHT, Theme
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from textcapsules.deploy.service.guard import HEADERS
 from textcapsules.deploy.service.limits import Limits
 from textcapsules.deploy.service.metrics import Metrics
-from textcapsules.deploy.service.replies import error_reply
+from textcapsules.deploy.service.schema import error_reply
 
 __all__ = ["Connection", "Connections", "address_of"]
 

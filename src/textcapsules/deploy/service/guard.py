@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from textcapsules.deploy.service.batching import log_fault
 from textcapsules.deploy.service.metrics import Metrics
-from textcapsules.deploy.service.replies import error_reply
+from textcapsules.deploy.service.schema import error_reply
 
 __all__ = ["HEADERS", "BodyGuard", "HostGuard", "OuterGuard", "TokenGuard"]
 

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -15,9 +15,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
-from textcapsules.base.errors import ConfigError, TextCapsulesError
+import numpy as np
+
+from textcapsules.base.errors import (
+    ConfigError,
+    ModelFolderError,
+    TextCapsulesError,
+)
 from textcapsules.deploy.service.limits import Limits
-from textcapsules.deploy.service.models import load_models, name_models
+from textcapsules.model.classifier import TextClassifier
 
 if TYPE_CHECKING:
     import uvicorn
@@ -35,6 +41,11 @@ TOKEN = re.compile(r"[\x21-\x7e]{16,}")
 ORIGIN = re.compile(r"\*|https?://[^\s/?#]+")
 BACKLOG = 256  # connections that wait to be accepted
 HEADER_BYTES = 16 * 1024
+# A name of one's own, as in `tickets=runs/demo/model`.
+NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
+
+# Read once before anyone waits: the first texts compile the kernels.
+WARM_UP = ["warm up", "the quick brown fox jumps over the lazy dog " * 4]
 
 
 def serve(
@@ -79,6 +90,39 @@ def serve(
         app = create_app(service, token=token, origins=origins, hosts=hosts)
         url, config = url_of(listener), server_config(app, service)
         run_server(config, listener, lambda: on_ready(url, list(folders)))
+
+
+def name_models(places: Sequence[str]) -> dict[str, Path]:
+    """Return the folder of each name: `NAME=FOLDER`, or a folder's own name."""
+    named: dict[str, Path] = {}
+    for place in places:
+        match = None if Path(place).is_dir() else NAMED.fullmatch(place)
+        folder = Path(match[2] if match else place)
+        name = match[1] if match else folder.resolve().name
+        if name in named:
+            raise ConfigError(
+                f"models must have different names; got {name!r} twice. Give one "
+                f"another name: NAME={folder}."
+            )
+        named[name] = folder
+    return named
+
+
+def load_models(
+    folders: Mapping[str, Path], device: str = "auto"
+) -> dict[str, TextClassifier]:
+    """Load every model and let it read a first text; refuse one that cannot score."""
+    models = {
+        name: TextClassifier.load(folder, device) for name, folder in folders.items()
+    }
+    for name, model in models.items():
+        texts = [*WARM_UP, *model.labels.names]
+        if not np.isfinite(model.scores(texts)).all():
+            raise ModelFolderError(
+                f"{folders[name]} must hold a model with finite scores; got NaN "
+                "or infinity for a first text. Restore the folder or train again."
+            )
+    return models
 
 
 def check_start(host: str = "127.0.0.1", port: int = 8000) -> None:
