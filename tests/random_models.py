@@ -8,7 +8,7 @@ from textcapsules.config import RunConfig
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import Labels, TextClassifier
-from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.methods import capsule_network
 from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer
 
 THRESHOLD = 0.36

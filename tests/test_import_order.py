@@ -39,21 +39,21 @@ ORDER = """
     training.machine training.prepare training.selection training.optimise
     training.checkpoint training.start training.steps training.loop training.folder
     training.run
-    reasons reasons.types reasons.routes reasons.networks reasons.attributions
+    reasons reasons.explanation reasons.couplings reasons.methods reasons.attributions
     reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
-    reasons.displays reasons.convergence
-    inference inference.evaluate inference.bulk inference.bulk_ray
-    inference.estimator_inputs inference.estimator
-    draw draw.palette draw.pictures draw.pages draw.findings draw.report
-    deploy deploy.service deploy.service.limits deploy.service.models
-    deploy.service.batching deploy.service.metrics deploy.service.replies
-    deploy.service.schema deploy.service.answers deploy.service.guard
-    deploy.service.connections deploy.service.app deploy.service.run deploy.onnx
-    deploy.onnx.graph deploy.onnx.network deploy.onnx.export deploy.hub
+    reasons.routing_inspection
+    inference inference.evaluate inference.bulk inference.bulk_ray inference.estimator
+    inference.report
+    draw draw.palette draw.pictures draw.pages draw.report
+    deploy deploy.service deploy.service.limits deploy.service.batching
+    deploy.service.metrics deploy.service.schema deploy.service.answers
+    deploy.service.guard deploy.service.connections deploy.service.app
+    deploy.service.run deploy.onnx deploy.onnx.graph deploy.onnx.network
+    deploy.onnx.export deploy.hub
     lab lab.demo lab.bench.measure lab.bench.cases lab.bench.speed lab.bench.many
     lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.plan
     lab.paper.record lab.paper.runs lab.paper.workers lab.paper.figures lab.paper.tables
-    lab.paper.quick lab.paper.displays lab.paper.campaign
+    lab.paper.quick lab.paper.cases lab.paper.displays lab.paper.campaign
     cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
     cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)

@@ -8,15 +8,15 @@ import pytest
 from pages import NASTY, Page, check_page
 from textcapsules.draw.pages import phrase_matrix, render_explanations, shade_cells
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.displays import Connections
-from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import (
+from textcapsules.reasons.explanation import (
     ORPHAN,
     Explanation,
     LabelExplanation,
     Phrase,
     TokenSpan,
 )
+from textcapsules.reasons.routing_inspection import Connections
+from textcapsules.reasons.texts import explain
 from toy import trained_model
 
 

@@ -11,7 +11,12 @@ from textcapsules.draw.pages import (
     highlight,
     pick_lanes,
 )
-from textcapsules.reasons.types import Explanation, LabelExplanation, Phrase, TokenSpan
+from textcapsules.reasons.explanation import (
+    Explanation,
+    LabelExplanation,
+    Phrase,
+    TokenSpan,
+)
 
 TEXT = "charged twice and the app crashes"
 

@@ -20,7 +20,7 @@ from textcapsules.draw.pictures import (
     draw_loss,
     with_dark_mode,
 )
-from textcapsules.reasons.types import Faithfulness, MethodCurves, Phrase, Spoken
+from textcapsules.reasons.explanation import Faithfulness, MethodCurves, Phrase, Spoken
 
 NASTY = [
     "<script>alert(1)</script>",

@@ -11,7 +11,9 @@ from pages import NASTY, Page, check_page
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.data.example import Example
 from textcapsules.draw import report as reasons
-from textcapsules.draw.findings import (
+from textcapsules.draw.report import render_report
+from textcapsules.inference.evaluate import evaluate
+from textcapsules.inference.report import (
     MixUp,
     Report,
     ReportTable,
@@ -21,8 +23,6 @@ from textcapsules.draw.findings import (
     pick_best,
     spread_out,
 )
-from textcapsules.draw.report import render_report
-from textcapsules.inference.evaluate import evaluate
 from textcapsules.model.classifier import TextClassifier
 from toy import toy_rows, trained_model
 

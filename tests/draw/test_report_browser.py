@@ -8,9 +8,9 @@ import pytest
 from browser_driver import DESKTOP, PHONE, complaints, overflow, set_view
 from pages import NASTY
 from textcapsules.data.example import Example
-from textcapsules.draw.findings import make_report
 from textcapsules.draw.pages import render_explanations
 from textcapsules.draw.report import render_report
+from textcapsules.inference.report import make_report
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.texts import explain
 from toy import toy_rows, trained_model

@@ -3,7 +3,7 @@ import pytest
 
 from random_models import WORDS, random_classifier
 from textcapsules.reasons.attributions import document_lengths, erase_ngrams
-from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.methods import capsule_network
 
 TEXT = WORDS[:9]
 

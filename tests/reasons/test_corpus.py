@@ -7,8 +7,8 @@ from random_models import THRESHOLD, WORDS, random_classifier
 from textcapsules.data.example import Example
 from textcapsules.reasons import corpus as corpus_module
 from textcapsules.reasons.corpus import Tally, explain_corpus, find_mistake
+from textcapsules.reasons.explanation import Mistake
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import Mistake
 
 
 def random_examples(n_texts: int) -> list[Example]:

@@ -10,10 +10,10 @@ from random_models import WORDS, random_classifier
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules, NgramConv
+from textcapsules.reasons.couplings import branches_of
 from textcapsules.reasons.faithfulness import SHARES, Measured, compare, rank_tokens
 from textcapsules.reasons.faithfulness import measure_faithfulness as measure
-from textcapsules.reasons.networks import capsule_network
-from textcapsules.reasons.routes import branches_of
+from textcapsules.reasons.methods import capsule_network
 
 FILLERS = " ".join(WORDS[:19])
 

@@ -8,9 +8,9 @@ import torch
 from random_models import ARCHITECTURES, WORDS, random_classifier
 from textcapsules.base.errors import ConfigError
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.networks import METHODS, capsule_network
+from textcapsules.reasons.explanation import ORPHAN, Explanation
+from textcapsules.reasons.methods import METHODS, capsule_network
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import ORPHAN, Explanation
 from toy import trained_model
 
 options = pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES)

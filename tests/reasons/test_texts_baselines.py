@@ -11,16 +11,16 @@ from random_models import WORDS
 from textcapsules.base.errors import ConfigError
 from textcapsules.config import RunConfig
 from textcapsules.data.example import Example
-from textcapsules.draw.findings import make_report
 from textcapsules.draw.report import render_report
+from textcapsules.inference.report import make_report
 from textcapsules.model.baselines.convolutional import KimCnn
 from textcapsules.model.baselines.recurrent import RecurrentNetwork
 from textcapsules.model.classifier import Labels, TextClassifier
 from textcapsules.reasons.attributions import faded_words, integrated_gradients
 from textcapsules.reasons.corpus import explain_corpus
-from textcapsules.reasons.displays import connections
 from textcapsules.reasons.faithfulness import measure_faithfulness
-from textcapsules.reasons.networks import explainable_network, ngram_places
+from textcapsules.reasons.methods import explainable_network, ngram_places
+from textcapsules.reasons.routing_inspection import connections
 from textcapsules.reasons.texts import explain
 from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer
 from textcapsules.training.run import train

@@ -19,13 +19,13 @@ from textcapsules.data.example import Example
 from textcapsules.data.tickets import Span, Ticket, make_tickets
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.corpus import explain_corpus
-from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import (
+from textcapsules.reasons.explanation import (
     CorpusExplanation,
     Explanation,
     LabelPhrases,
     Phrase,
 )
+from textcapsules.reasons.texts import explain
 from textcapsules.text.tokenize import tokenize
 from textcapsules.training.run import train
 from toy import tiny_config, write_csv

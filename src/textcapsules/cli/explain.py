@@ -69,7 +69,7 @@ def explain(
     from textcapsules.draw.pages import render_explanations
     from textcapsules.model.capsnet import CapsuleNetwork
     from textcapsules.model.classifier import TextClassifier
-    from textcapsules.reasons.displays import connections
+    from textcapsules.reasons.routing_inspection import connections
     from textcapsules.reasons.texts import explain as explain_texts
 
     if not texts:

@@ -53,8 +53,8 @@ def report(
     """
     from textcapsules.base.files import write_text
     from textcapsules.data.load import load_split
-    from textcapsules.draw.findings import make_report
     from textcapsules.draw.report import render_report
+    from textcapsules.inference.report import make_report
     from textcapsules.model.classifier import TextClassifier
 
     check_page(out, overwrite)

@@ -21,8 +21,13 @@ from numpy.typing import NDArray
 from textcapsules import __version__
 from textcapsules.draw.palette import DARK, LIGHT, N_COLOURS, TINTS, label_style
 from textcapsules.draw.pictures import draw_histograms
-from textcapsules.reasons.displays import Connections
-from textcapsules.reasons.types import ORPHAN, Explanation, LabelExplanation, Phrase
+from textcapsules.reasons.explanation import (
+    ORPHAN,
+    Explanation,
+    LabelExplanation,
+    Phrase,
+)
+from textcapsules.reasons.routing_inspection import Connections
 from textcapsules.text.tokenize import valid_unicode
 
 __all__ = [

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.base.files import atomic_path
 from textcapsules.draw.palette import DARK, LIGHT, N_COLOURS, Theme, label_style
-from textcapsules.reasons.types import Faithfulness, Phrase, Spoken
+from textcapsules.reasons.explanation import Faithfulness, Phrase, Spoken
 
 __all__ = [
     "Form",

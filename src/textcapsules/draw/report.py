@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from textcapsules.draw.findings import Explained, MixUp, Report, ReportTable
+from textcapsules.base.progress import percent
 from textcapsules.draw.pages import (
     Cells,
     Figure,
@@ -35,15 +35,16 @@ from textcapsules.draw.pictures import (
     draw_loss,
 )
 from textcapsules.inference.evaluate import Evaluation
+from textcapsules.inference.report import Explained, MixUp, Report, ReportTable
 from textcapsules.model.builder import ngram_sizes
 from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.reasons.convergence import Convergence
-from textcapsules.reasons.types import (
+from textcapsules.reasons.explanation import (
     CorpusExplanation,
     Faithfulness,
     LabelPhrases,
     Spoken,
 )
+from textcapsules.reasons.routing_inspection import Convergence
 
 __all__ = [
     "METRICS",
@@ -56,7 +57,6 @@ __all__ = [
     "give_reasons",
     "headline",
     "mix_up_table",
-    "percent",
     "render_report",
     "result_tables",
     "training_curves",
@@ -195,11 +195,6 @@ def about_table(report: Report) -> ReportTable:
     if title := record.get("corpus", {}).get("title"):
         rows.append(("trained on", title))
     return ReportTable("About", ("what", "value"), rows)
-
-
-def percent(value: float | None) -> str:
-    """Return a share as a percentage with one decimal."""
-    return "-" if value is None else f"{100 * value:.1f}"
 
 
 LONGEST_TEXT = 1500  # characters of an example

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from textcapsules.base.errors import WriteError
 from textcapsules.base.files import write_json, write_text
+from textcapsules.base.progress import percent
 from textcapsules.config import RunConfig, preset
 from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
-from textcapsules.draw.findings import ReportTable, make_report
 from textcapsules.draw.pictures import plot_confusion
-from textcapsules.draw.report import METRICS, percent, render_report
+from textcapsules.draw.report import METRICS, render_report
 from textcapsules.inference.evaluate import Evaluation, evaluate, evaluate_scores
+from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training.calibrate import best_threshold, join_texts, joined_pairs
 from textcapsules.training.loop import Step

@@ -13,11 +13,8 @@ from itertools import count, islice
 from textcapsules.data.example import Example
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.networks import explainable_network
-from textcapsules.reasons.routes import has_orphan
-from textcapsules.reasons.strengths import settle_method
-from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import (
+from textcapsules.reasons.couplings import has_orphan
+from textcapsules.reasons.explanation import (
     ORPHAN,
     CorpusExplanation,
     Explanation,
@@ -27,6 +24,9 @@ from textcapsules.reasons.types import (
     Spoken,
     TokenSpan,
 )
+from textcapsules.reasons.methods import explainable_network
+from textcapsules.reasons.strengths import settle_method
+from textcapsules.reasons.texts import explain
 
 __all__ = ["Tally", "explain_corpus", "find_mistake"]
 

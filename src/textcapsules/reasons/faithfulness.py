@@ -22,7 +22,8 @@ from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.builder import System
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.attributions import document_lengths
-from textcapsules.reasons.networks import (
+from textcapsules.reasons.explanation import Faithfulness, MethodCurves
+from textcapsules.reasons.methods import (
     METHODS,
     device_of,
     evaluating,
@@ -31,7 +32,6 @@ from textcapsules.reasons.networks import (
 )
 from textcapsules.reasons.phrases import pick_phrases
 from textcapsules.reasons.strengths import NgramStrengths, find_strengths, settle_method
-from textcapsules.reasons.types import Faithfulness, MethodCurves
 from textcapsules.text.batch import make_batch
 
 __all__ = ["RANDOM", "SHARES", "measure_faithfulness"]
@@ -75,7 +75,7 @@ def measure_faithfulness(
     Args:
         classifier: as for `explain`.
         texts: to draw from; their labels are not used.
-        methods: of `reasons.networks.METHODS`, all that the model has but the slow
+        methods: of `reasons.methods.METHODS`, all that the model has but the slow
             erasure if None; random phrases are measured anyway.
         max_texts: size of the sample.
         draws: how many random rankings are averaged for each case.

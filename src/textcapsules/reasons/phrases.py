@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from textcapsules.reasons.explanation import Phrase
 from textcapsules.reasons.strengths import NgramStrengths
-from textcapsules.reasons.types import Phrase
 
 __all__ = ["LEAST", "Picked", "cut_phrases", "pick_phrases"]
 

@@ -21,20 +21,19 @@ from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.reasons.attributions import (
-    contributions,
     document_lengths,
     erase_ngrams,
     gradient_times_input,
     integrated_gradients,
 )
-from textcapsules.reasons.networks import (
+from textcapsules.reasons.couplings import contributions, couplings, mass
+from textcapsules.reasons.methods import (
     METHODS,
     NgramPlaces,
     class_scores,
     methods_of,
     ngram_places,
 )
-from textcapsules.reasons.routes import couplings, mass
 
 __all__ = [
     "NgramStrengths",

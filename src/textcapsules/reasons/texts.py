@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from textcapsules.base.checks import check_decision, read_texts
 from textcapsules.base.errors import ConfigError
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.networks import device_of, evaluating, explainable_network
-from textcapsules.reasons.phrases import Picked, cut_phrases, pick_phrases
-from textcapsules.reasons.strengths import Strengths, find_strengths, settle_method
-from textcapsules.reasons.types import (
+from textcapsules.reasons.explanation import (
     ORPHAN,
     Explanation,
     LabelExplanation,
     Phrase,
     TokenSpan,
 )
+from textcapsules.reasons.methods import device_of, evaluating, explainable_network
+from textcapsules.reasons.phrases import Picked, cut_phrases, pick_phrases
+from textcapsules.reasons.strengths import Strengths, find_strengths, settle_method
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer

@@ -5,9 +5,9 @@ import pytest
 from lab.paper.described import described_classifier
 from textcapsules.base.errors import WriteError
 from textcapsules.data.example import Example
+from textcapsules.lab.paper.cases import word_columns
 from textcapsules.lab.paper.displays import write_a3
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.displays import word_columns
 
 LABELS = ("trade", "money-fx", "interest")
 Models = tuple[TextClassifier, TextClassifier]

@@ -10,8 +10,8 @@ from random_models import random_classifier
 from textcapsules.lab.paper import published
 from textcapsules.lab.paper.displays import FUNCTION_WORDS, sum_words
 from textcapsules.model.layers import NgramConv
-from textcapsules.reasons.networks import capsule_network
-from textcapsules.reasons.routes import branches_of
+from textcapsules.reasons.couplings import branches_of
+from textcapsules.reasons.methods import capsule_network
 
 UNIGRAMS: dict[str, Any] = {"ngram_sizes": (1,), "conv_capsules": False}
 WORDS = ["the", "and", "deficit", "trade", "w1"]

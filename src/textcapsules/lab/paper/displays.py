@@ -45,22 +45,17 @@ from textcapsules.draw.pages import (
 )
 from textcapsules.draw.pictures import can_draw_clouds, draw_cloud
 from textcapsules.lab.paper import published
+from textcapsules.lab.paper.cases import CASES, choose_cases, word_columns
 from textcapsules.lab.paper.figures import markdown
 from textcapsules.lab.paper.plan import Cell, Plan, search_corpus
 from textcapsules.lab.paper.runs import Place, read
 from textcapsules.lab.paper.systems import Options, system
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.displays import (
-    CASES,
-    Connections,
-    choose_cases,
-    connections,
-    word_columns,
-)
-from textcapsules.reasons.networks import capsule_network
-from textcapsules.reasons.routes import branches_of, existence
+from textcapsules.reasons.couplings import branches_of, existence
+from textcapsules.reasons.explanation import Explanation, Spoken
+from textcapsules.reasons.methods import capsule_network
+from textcapsules.reasons.routing_inspection import Connections, connections
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import Explanation, Spoken
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.training.run import train
 

@@ -10,8 +10,7 @@ import torch
 from random_models import ARCHITECTURES, random_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.layers import AttentionClasses
-from textcapsules.reasons.attributions import contributions
-from textcapsules.reasons.routes import branches_of, couplings, mass
+from textcapsules.reasons.couplings import branches_of, contributions, couplings, mass
 
 TOLERANCE = 1e-10  # float64
 N_TOKENS = 9

@@ -20,7 +20,7 @@ from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import AttentionClasses
 from textcapsules.model.network import ClassOutput
-from textcapsules.reasons.routes import branches_of
+from textcapsules.reasons.couplings import branches_of
 
 __all__ = [
     "METHODS",

@@ -1,25 +1,18 @@
-"""The data behind the paper's displays, from a trained model and a corpus.
+"""Which documents and words the paper's displays show, for a trained model.
 
 Tables 6, A.1 and A.2 show documents with the connection strengths of their n-grams,
 table A.3 the words with the strongest connections to some categories and the orphan.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Example
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.corpus import explain_corpus
-from textcapsules.reasons.networks import capsule_network
-from textcapsules.reasons.strengths import find_strengths
-from textcapsules.reasons.texts import locate_texts
-from textcapsules.reasons.types import ORPHAN, LabelPhrases
-from textcapsules.text.batch import make_batch
+from textcapsules.reasons.explanation import LabelPhrases
 
-__all__ = ["CASES", "Connections", "choose_cases", "connections", "word_columns"]
+__all__ = ["CASES", "choose_cases", "word_columns"]
 
 # The documents the paper shows, all with several labels: what is true of each.
 CASES = {
@@ -27,59 +20,6 @@ CASES = {
     "a1": "fully correct, every label between 0.4 and 0.6",
     "a2": "partly correct: some labels right, some wrong",
 }
-
-
-class Connections(NamedTuple):
-    """Connection strengths of one text's n-grams of one size, in the text's order."""
-
-    text: str
-    phrases: tuple[str, ...]  # the n-grams, as they stand in the text
-    strengths: dict[str, tuple[float, ...]]  # by category, one an n-gram; orphan last
-    scores: dict[str, float]
-
-
-def connections(
-    classifier: TextClassifier,
-    text: str,
-    *,
-    ngram_size: int | None = None,
-    method: str = "couplings",
-) -> Connections:
-    """Return how strongly every n-gram of a text is tied to every category.
-
-    Args:
-        classifier: a capsule network.
-        text: the document.
-        ngram_size: which of the model's sizes; the first if None.
-        method: as for `explain`; `couplings` is the paper's quantity.
-    """
-    network = capsule_network(classifier)
-    ((ids, places),) = locate_texts(classifier, [text])
-    batch = make_batch([ids], np.zeros((1, 0), np.float32), [0])
-    batch = batch.to(next(network.parameters()).device)
-    was_training = network.training
-    found = find_strengths(network.eval(), batch.ids, batch.mask, method)
-    network.train(was_training)
-    by_size = {ngrams.size: ngrams for ngrams in found.ngrams}
-    size = found.ngrams[0].size if ngram_size is None else ngram_size
-    if size not in by_size:
-        raise ConfigError(
-            f"ngram_size must be one of the model's, {sorted(by_size)}; got {size!r}."
-        )
-    ngrams = by_size[size]
-    values = ngrams.values[0]  # (P, E)
-    starts = range(ngrams.first, len(places), ngrams.stride)[: len(values)]
-    spans = [places[max(start, 0) : start + size] for start in starts if places]
-    phrases = tuple(text[span[0][0] : span[-1][1]] for span in spans)
-    columns = values[: len(phrases)].T.tolist()  # one list a category
-    names = (*classifier.labels.names, ORPHAN)[: len(columns)]
-    lengths = found.lengths[0].tolist() if places else [0.0] * len(columns)
-    return Connections(
-        text,
-        phrases,
-        dict(zip(names, map(tuple, columns), strict=True)),
-        dict(zip(names, lengths, strict=True)),
-    )
 
 
 def choose_cases(

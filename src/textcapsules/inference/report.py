@@ -16,14 +16,22 @@ from textcapsules.data.example import Example
 from textcapsules.inference.evaluate import Evaluation, evaluate_scores
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.convergence import Convergence, convergence
 from textcapsules.reasons.corpus import explain_corpus
-from textcapsules.reasons.displays import Connections, connections
+from textcapsules.reasons.explanation import (
+    CorpusExplanation,
+    Explanation,
+    Faithfulness,
+)
 from textcapsules.reasons.faithfulness import measure_faithfulness
-from textcapsules.reasons.networks import can_explain
+from textcapsules.reasons.methods import can_explain
+from textcapsules.reasons.routing_inspection import (
+    Connections,
+    Convergence,
+    connections,
+    convergence,
+)
 from textcapsules.reasons.strengths import check_method, settle_method
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import CorpusExplanation, Explanation, Faithfulness
 from textcapsules.training.prepare import target_matrix
 
 __all__ = ["Explained", "MixUp", "Report", "ReportTable", "make_report", "mix_ups"]

@@ -9,7 +9,7 @@ import torch
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.convergence import convergence, sharpness
+from textcapsules.reasons.routing_inspection import convergence, sharpness
 from toy import toy_rows, trained_model
 
 TEXTS = [text for text, _ in toy_rows(9, seed=3)]

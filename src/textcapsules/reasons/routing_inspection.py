@@ -1,12 +1,17 @@
-"""How couplings sharpen: the last layer routed again with 1, 2, ... iterations.
+"""What the routing of a capsule network did, from the outside.
 
-The capsules below stay the same, so that nothing but the number of iterations differs.
-Over all children, each weighted by what it gives to the classes and the orphan:
+`connections` lists how strongly every n-gram of a text is tied to every category, as
+the paper's tables 6, A.1 and A.2 show it.
+
+`convergence` says how couplings sharpen: the last layer is routed again with 1, 2, ...
+iterations. The capsules below stay the same, so that only the number of iterations
+differs. Over all children, each weighted by what it gives to the classes and the
+orphan:
 
 - `strongest`: the share of it that the child's strongest parent gets;
 - `entropy`: of its shares, divided by that of equal shares, log J.
 
-An iteration that changes nothing any more has been one too many.
+An iteration that no longer changes anything was one too many.
 """
 
 import math
@@ -15,18 +20,75 @@ from contextlib import contextmanager
 from copy import copy
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules
-from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.explanation import ORPHAN
+from textcapsules.reasons.methods import capsule_network
+from textcapsules.reasons.strengths import find_strengths
+from textcapsules.reasons.texts import locate_texts
 from textcapsules.text.batch import epoch_batches, make_batch
 
-__all__ = ["Convergence", "convergence"]
+__all__ = ["Connections", "Convergence", "connections", "convergence"]
 
 TINY = 1e-30  # in place of the mass of a child that gives nothing
+
+
+class Connections(NamedTuple):
+    """Connection strengths of one text's n-grams of one size, in the text's order."""
+
+    text: str
+    phrases: tuple[str, ...]  # the n-grams, as they stand in the text
+    strengths: dict[str, tuple[float, ...]]  # by category, one an n-gram; orphan last
+    scores: dict[str, float]
+
+
+def connections(
+    classifier: TextClassifier,
+    text: str,
+    *,
+    ngram_size: int | None = None,
+    method: str = "couplings",
+) -> Connections:
+    """Return how strongly every n-gram of a text is tied to every category.
+
+    Args:
+        classifier: a capsule network.
+        text: the document.
+        ngram_size: which of the model's sizes; the first if None.
+        method: as for `explain`; `couplings` is the paper's quantity.
+    """
+    network = capsule_network(classifier)
+    ((ids, places),) = locate_texts(classifier, [text])
+    batch = make_batch([ids], np.zeros((1, 0), np.float32), [0])
+    batch = batch.to(next(network.parameters()).device)
+    was_training = network.training
+    found = find_strengths(network.eval(), batch.ids, batch.mask, method)
+    network.train(was_training)
+    by_size = {ngrams.size: ngrams for ngrams in found.ngrams}
+    size = found.ngrams[0].size if ngram_size is None else ngram_size
+    if size not in by_size:
+        raise ConfigError(
+            f"ngram_size must be one of the model's, {sorted(by_size)}; got {size!r}."
+        )
+    ngrams = by_size[size]
+    values = ngrams.values[0]  # (P, E)
+    starts = range(ngrams.first, len(places), ngrams.stride)[: len(values)]
+    spans = [places[max(start, 0) : start + size] for start in starts if places]
+    phrases = tuple(text[span[0][0] : span[-1][1]] for span in spans)
+    columns = values[: len(phrases)].T.tolist()  # one list a category
+    names = (*classifier.labels.names, ORPHAN)[: len(columns)]
+    lengths = found.lengths[0].tolist() if places else [0.0] * len(columns)
+    return Connections(
+        text,
+        phrases,
+        dict(zip(names, map(tuple, columns), strict=True)),
+        dict(zip(names, lengths, strict=True)),
+    )
 
 
 class Convergence(NamedTuple):

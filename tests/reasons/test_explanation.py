@@ -7,9 +7,9 @@ from dataclasses import FrozenInstanceError, dataclass, replace
 import pytest
 
 from random_models import random_classifier
-from textcapsules.reasons.networks import capsule_network
+from textcapsules.reasons.explanation import Deferred
+from textcapsules.reasons.methods import capsule_network
 from textcapsules.reasons.texts import explain
-from textcapsules.reasons.types import Deferred
 
 TEXTS = ["w1 w2 w3 w4 w5", "", "w6 unknown w7"]
 

@@ -3,16 +3,9 @@ import pytest
 
 from random_models import random_classifier
 from textcapsules.base.errors import ConfigError
-from textcapsules.data.example import Example
-from textcapsules.reasons.displays import (
-    CASES,
-    choose_cases,
-    connections,
-    kind_of_case,
-    word_columns,
-)
-from textcapsules.reasons.networks import capsule_network
-from textcapsules.reasons.types import ORPHAN
+from textcapsules.reasons.explanation import ORPHAN
+from textcapsules.reasons.methods import capsule_network
+from textcapsules.reasons.routing_inspection import connections
 from textcapsules.text.batch import make_batch
 
 TEXT = "W1 w2, w3 w4 w5"
@@ -58,45 +51,3 @@ def test_connections_of_little_text(text):
 def test_a_size_the_model_lacks_is_refused():
     with pytest.raises(ConfigError, match=r"one of the model's, \[2, 3\]; got 7"):
         connections(random_classifier(), TEXT, ngram_size=7)
-
-
-@pytest.mark.parametrize(
-    ("predicted", "case"),
-    [
-        ({"red": 0.9, "blue": 0.81}, "table6"),
-        ({"red": 0.9, "blue": 0.7}, None),
-        ({"red": 0.5, "blue": 0.45}, "a1"),
-        ({"red": 0.5, "blue": 0.7}, None),
-        ({"red": 0.9, "green": 0.8}, "a2"),
-        ({"red": 0.9}, None),
-        ({"green": 0.9}, None),
-        ({}, None),
-    ],
-)
-def test_cases_are_told_apart(predicted, case):
-    assert kind_of_case({"red", "blue"}, predicted) == case
-
-
-def test_cases_are_documents_with_several_labels():
-    classifier = random_classifier()
-    text = "w1 w2 w3 w4 w5 w6"
-    labels = classifier.predict([text])[0].labels
-    assert labels
-    wrong = next(name for name in classifier.labels.names if name not in labels)
-    examples = [Example(text, labels[:1]), Example(text, (labels[0], wrong))]
-    found = choose_cases(classifier, examples)
-    assert set(found) == set(CASES)
-    expected = examples[1] if len(labels) > 1 else None
-    assert found["a2"] == expected
-    assert found["table6"] is None
-
-
-def test_columns_begin_with_the_orphan():
-    examples = [Example(TEXT, ("red",))] * 3
-    columns = word_columns(random_classifier(), examples, ["blue", "red"], top=2)
-    assert [column.label for column in columns] == [ORPHAN, "blue", "red"]
-    assert len(columns[0].words) == 2
-    columns = word_columns(random_classifier(orphan=False), examples, ["red"])
-    assert [column.label for column in columns] == ["red"]
-    with pytest.raises(ConfigError, match=r"labels must be some of .*; got 'pink'"):
-        word_columns(random_classifier(), examples, ["pink"])

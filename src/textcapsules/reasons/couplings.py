@@ -1,0 +1,286 @@
+"""What the routing of a capsule network says about n-grams.
+
+**Couplings: where capsules were sent.** A network without convolutional capsules has
+one routed layer. The connection strength of n-gram p for class j is then the paper's:
+the coupling c_ij of its primary capsules, averaged over the C capsules i that stand at
+its position (leaky softmax and amendment included, as they were when the parents' poses
+were made).
+
+With convolutional capsules an n-gram reaches the classes through the windows w that
+contain it and their capsules t. Couplings are shares passed on, so they multiply along
+a path and add up over paths. Over the C capsules of p and the K2 windows around it,
+
+    strength(p, j) = 1/(C·K2) Σ_w Σ_i∈p Σ_t c_i,wt · c_wt,j
+
+An n-gram at an end of the text lies in fewer windows, so it is weaker.
+
+**Contributions: what capsules said there.** The pose of a parent is v_j = g_j s_j with
+s_j = Σ_i c_ij û_j|i and the squash's gain g_j = |v_j| / |s_j|. With v̂_j = v_j / |v_j|,
+
+    |v_j| = v_j · v̂_j = Σ_i g_j c_ij (û_j|i · v̂_j)
+
+and the i-th term is what child i adds to, or takes from, the length of the class: exact
+for the couplings and gains that routing ended with. A convolutional capsule is such a
+sum itself, v_wt = Σ_i g_wt c_i,wt û_wt|i. Put in its place, each term becomes a child
+of its own: it votes W_j (g_wt c_i,wt û_wt|i) and has the share c_i,wt / Σ_i c_i,wt of
+the bias β_j. So the contributions of all n-grams add up to the length.
+
+Where capsule-b averages lengths, the contributions in each of its N networks are
+divided by N; where it averages poses, v̂_j is the direction of the mean pose, v̄_j · v̂_j
+being |v̄_j|. Both ways they add up to the score.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, einsum
+from torch.linalg import vector_norm
+
+from textcapsules.model.capsnet import (
+    BranchRouting,
+    CapsuleNetwork,
+    CapsuleOutput,
+    NgramBranch,
+)
+from textcapsules.model.layers import (
+    AttentionClasses,
+    ClassCapsules,
+    ConvCapsules,
+    RoutedLayer,
+)
+
+__all__ = [
+    "Mass",
+    "branches_of",
+    "contributions",
+    "couplings",
+    "existence",
+    "has_orphan",
+    "mass",
+]
+
+TINY = 1e-30  # in place of a mass of zero, to divide by
+
+
+class Mass(NamedTuple):
+    """What became of the coupling mass, as shares of it."""
+
+    leak: Tensor  # (B,), sent to nobody
+    orphan: Tensor  # (B,), sent to the orphan
+
+
+def branches_of(network: CapsuleNetwork) -> list[NgramBranch]:
+    """Return the n-gram networks, with their type."""
+    return list(network.branches)  # type: ignore[arg-type]
+
+
+def has_orphan(network: object) -> bool:
+    """Tell whether the classes have the orphan beside them."""
+    if not isinstance(network, CapsuleNetwork):
+        return False
+    classes = branches_of(network)[0].classes
+    if isinstance(classes, AttentionClasses):
+        return len(classes.query) > network.n_classes
+    return classes.transform.shape[-3] > network.n_classes
+
+
+def couplings(output: CapsuleOutput) -> list[Tensor]:
+    """Return the connection strengths (B, P, E) in every inspected n-gram network.
+
+    They are divided by the number of networks, so that a mean is their sum.
+    """
+    n_branches = len(output.branches)
+    return [branch_couplings(routing) / n_branches for routing in output.branches]
+
+
+def branch_couplings(routing: BranchRouting) -> Tensor:
+    """Return the connection strengths (B, P, E) in one n-gram network."""
+    n_types = routing.capsules.shape[2]  # C
+    to_classes = routing.classes.couplings  # (B, I, E)
+    if routing.conv is None:
+        return to_classes.unflatten(1, (-1, n_types)).mean(2)
+    to_conv = routing.conv.couplings.unflatten(2, (-1, n_types)).sum(3)  # (B, W, K, t)
+    _, W, K, n_parents = to_conv.shape
+    passed = to_conv @ to_classes.unflatten(1, (W, n_parents))  # (B, W, K, E)
+    return add_windows(passed.unbind(2)) / (n_types * K)
+
+
+def add_windows(by_place: Sequence[Tensor]) -> Tensor:
+    """Add up, for every position, what it has in all its windows.
+
+    The k-th tensor (B, W, E) holds what belongs to the k-th position of each window.
+    """
+    (B, W, E), K = by_place[0].shape, len(by_place)
+    total = by_place[0].new_zeros(B, W + K - 1, E)  # (B, P, E)
+    for place, part in enumerate(by_place):
+        total[:, place : place + W] += part
+    return total
+
+
+def mass(network: CapsuleNetwork, output: CapsuleOutput) -> Mass:
+    """Follow the coupling mass from the primary capsules to the classes.
+
+    A primary capsule has a mass of its length (amended) or of one, in every window it
+    is in. What a convolutional capsule receives it passes on in the proportions in
+    which it is itself routed. Every n-gram network counts with the mass it has.
+    """
+    branches = zip(branches_of(network), output.branches, strict=True)
+    flows = [flow(*parts) for parts in branches]
+    given = torch.stack([before for before, _ in flows]).sum(0)  # (B,)
+    reached = torch.stack([after for _, after in flows]).sum(0)  # (B, E)
+    shares = reached / given.clamp(min=TINY).unsqueeze(1)  # an empty text has no mass
+    leak = (1 - shares.sum(1)).clamp(min=0) * (given > 0)
+    return Mass(leak, shares[:, network.n_classes :].sum(1))
+
+
+def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
+    """Return the mass there was (B,) and what of it reached each class (B, E)."""
+    to_classes = routing.classes.couplings  # (B, I, E)
+    if routing.conv is None or branch.conv is None:
+        inside = routing.mask.unsqueeze(1)  # (B, 1, P), one window
+        given = given_mass(branch.classes, routing.capsules, inside)
+        return given.sum(1), to_classes.sum(1)
+    arrived = routing.conv.couplings.sum(2)  # (B, W, t)
+    windows = routing.mask.unfold(1, branch.conv.window, 1)  # (B, W, K)
+    inside = windows.all(-1)  # (B, W)
+    given = given_mass(branch.conv, routing.capsules, windows & inside.unsqueeze(2))
+    classes, poses = branch.classes, routing.conv.poses
+    own = existence(classes, poses) * inside.unsqueeze(2)  # (B, W, t)
+    if isinstance(classes, ClassCapsules) and classes.log_gain is not None:
+        total = own.sum((1, 2), keepdim=True).clamp(min=TINY)
+        own = classes.log_gain.exp() * own / total
+    proportions = to_classes.unflatten(1, own.shape[1:])  # (B, W, t, E)
+    proportions = proportions / own.clamp(min=TINY).unsqueeze(3)
+    return given.sum(1), (arrived.unsqueeze(3) * proportions).sum((1, 2))
+
+
+def given_mass(
+    layer: RoutedLayer | AttentionClasses, capsules: Tensor, windows: Tensor
+) -> Tensor:
+    """Return what couplings of (B, P, C, D) add up to in windows (B, W, K), (B, W)."""
+    own = existence(layer, capsules).sum(2)  # (B, P)
+    given = (own.unfold(1, windows.shape[2], 1) * windows).sum(2)
+    if isinstance(layer, AttentionClasses) or layer.log_gain is None:
+        return given
+    return layer.log_gain.exp() * (given > 0)
+
+
+def existence(layer: RoutedLayer | AttentionClasses, capsules: Tensor) -> Tensor:
+    """Return what the couplings of capsules (..., D) add up to if nothing leaks.
+
+    Where weights are normalised, that is before they are.
+    """
+    if isinstance(layer, RoutedLayer) and layer.options.amendment:
+        return torch.linalg.vector_norm(capsules, dim=-1)
+    return torch.ones_like(capsules[..., 0])
+
+
+def contributions(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor]:
+    """Return what every n-gram adds to every length, (B, P, E) a network."""
+    branches, routed = branches_of(network), output.branches
+    poses = torch.stack([routing.classes.poses for routing in routed])  # (N, B, E, H)
+    if network.average == "poses":
+        poses = poses.mean(0, keepdim=True).expand_as(poses)
+    directions = poses * ratio(1 / len(branches), vector_norm(poses, dim=-1))[..., None]
+    return [
+        branch_contributions(*parts)
+        for parts in zip(branches, routed, directions, strict=True)
+    ]
+
+
+def branch_contributions(
+    branch: NgramBranch, routing: BranchRouting, directions: Tensor
+) -> Tensor:
+    """Return Σ g_j c_ij (û_j|i · direction_j), (B, P, E), in one n-gram network."""
+    capsules, coupled = routing.capsules, routing.classes.couplings  # (B, I, E)
+    children = capsules if routing.conv is None else routing.conv.poses
+    classes = branch.classes
+    assert isinstance(classes, ClassCapsules)  # attention is not asked (`methods_of`)
+    total = sum_votes(classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
+    gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)
+    pulled, own = pull_back(classes, directions * gains.unsqueeze(-1), coupled.shape[1])
+    if branch.conv is None or routing.conv is None:
+        said = hear(capsules.flatten(1, 2), pulled) + own  # (B, I, E)
+        return (said * coupled).unflatten(1, capsules.shape[1:3]).sum(2)
+    sums, amounts = part_sums(branch.conv, capsules, routing.conv.couplings)
+    inner = ratio(routing.conv.lengths, vector_norm(sums.sum(2), dim=-1))  # (B, W, t)
+    if pulled.ndim == 4:  # one a child of the classes: the same for its K parts
+        pulled = pulled.unflatten(1, inner.shape[1:]).unsqueeze(2)
+        pulled = pulled.expand(-1, -1, sums.shape[2], -1, -1, -1).flatten(1, 3)
+    said = hear(sums.flatten(1, 3), pulled).unflatten(1, sums.shape[1:4])
+    scaled = coupled * inner.flatten(1).unsqueeze(-1)  # (B, I, E)
+    by_place = (said * scaled.unflatten(1, inner.shape[1:]).unsqueeze(2)).sum(3)
+    shares = ratio(amounts, amounts.sum(2, keepdim=True))  # of a bias, (B, W, K, t)
+    by_place += shares @ (coupled * own).unflatten(1, inner.shape[1:])  # (B, W, K, E)
+    return add_windows(by_place.unbind(2))
+
+
+def sum_votes(layer: RoutedLayer, children: Tensor, coupled: Tensor) -> Tensor:
+    """Return s_j = Σ_i c_ij û_j|i, (B, J, H), of children (B, I, D)."""
+    transform, bias, n = layer.transform, layer.bias, children.shape[1]
+    if transform.ndim == 4:
+        total = einsum("bij,bid,ijdh->bjh", coupled, children, transform[:n])
+        own = None if bias is None else einsum("bij,ijh->bjh", coupled, bias[:n])
+    else:
+        total = einsum("bjd,jdh->bjh", coupled.mT @ children, transform)
+        own = None if bias is None else coupled.sum(1).unsqueeze(-1) * bias
+    return total if own is None else total + own
+
+
+def pull_back(
+    layer: RoutedLayer, directions: Tensor, n_children: int
+) -> tuple[Tensor, Tensor]:
+    """Bring the parents' directions (B, J, H) to where the children are.
+
+    Returns:
+        Wᵀ direction, (B, D, J) or (B, I, D, J) of a transform that is not shared, and
+        β · direction, (B, 1, J) or (B, I, J).
+    """
+    transform, bias = layer.transform, layer.bias
+    if transform.ndim == 4:
+        pulled = einsum("ijdh,bjh->bidj", transform[:n_children], directions)
+        if bias is not None:
+            return pulled, einsum("ijh,bjh->bij", bias[:n_children], directions)
+    else:
+        pulled = einsum("jdh,bjh->bdj", transform, directions)
+        if bias is not None:
+            return pulled, einsum("jh,bjh->bj", bias, directions).unsqueeze(1)
+    return pulled, torch.zeros_like(directions[:, None, :, 0])
+
+
+def hear(children: Tensor, pulled: Tensor) -> Tensor:
+    """Return (W u_i) · direction_j, (B, I, J), of children (B, I, D)."""
+    if pulled.ndim == 4:
+        return einsum("bid,bidj->bij", children, pulled)
+    return children @ pulled
+
+
+def part_sums(
+    layer: ConvCapsules, capsules: Tensor, couplings: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Part the sums s_wt of convolutional capsules by the positions they come from.
+
+    Returns:
+        Σ_c c_i,wt û_wt|i, (B, W, K, t, H), and Σ_c c_i,wt, (B, W, K, t).
+    """
+    lead = (layer.window, capsules.shape[2])
+    coupled = couplings.unflatten(2, lead)  # (B, W, K, C, t)
+    windows = capsules.unfold(1, layer.window, 1)  # (B, W, C, D, K)
+    amounts, bias = coupled.sum(3), layer.bias
+    if layer.transform.ndim == 4:
+        transform = layer.transform.unflatten(0, lead)
+        sums = einsum("bwkcj,bwcdk,kcjdh->bwkjh", coupled, windows, transform)
+        if bias is not None:
+            sums += einsum("bwkcj,kcjh->bwkjh", coupled, bias.unflatten(0, lead))
+    else:
+        sums = einsum("bwkcj,bwcdk->bwkjd", coupled, windows)
+        sums = einsum("bwkjd,jdh->bwkjh", sums, layer.transform).contiguous()
+        if bias is not None:
+            sums += amounts.unsqueeze(-1) * bias
+    return sums, amounts
+
+
+def ratio(part: Tensor | float, whole: Tensor) -> Tensor:
+    """Divide, with nothing over nothing being nothing."""
+    return part / whole.clamp(min=torch.finfo(whole.dtype).tiny) * (whole > 0)
