@@ -1,4 +1,4 @@
-"""The demonstration on few tickets: what it writes, and how its baseline is treated."""
+"""The demonstration on few tickets: what it writes, and how its baseline is trained."""
 
 import functools
 import json
@@ -11,10 +11,11 @@ from pages import check_page
 from textcapsules.base.errors import WriteError
 from textcapsules.data import load, tickets
 from textcapsules.lab import demo
-from textcapsules.lab.demo import demo_config, joined_set, run_demo, train_baseline
-from textcapsules.text.encode import Encoder
+from textcapsules.lab.demo import demo_config, run_demo, train_baseline
+from textcapsules.text.vocabulary import UNK_ID
 from textcapsules.training.calibrate import joined_pairs
 from textcapsules.training.prepare import prepare
+from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
 
 
@@ -50,7 +51,7 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     accuracy = result.single["tfidf"].single_label
     assert accuracy is not None
     assert f"{100 * accuracy['accuracy']:.1f}" in page.inside("td")
-    assert set(demo.SYSTEMS.values()) <= set(page.inside("th"))
+    assert set(demo.DEMO_SYSTEMS.values()) <= set(page.inside("th"))
     for title in ("What speaks for each label", "Examples", "Training", "Confusion"):
         assert title in page.inside("h2")
     matrix = result.single["capsules"].confusion
@@ -59,7 +60,7 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     assert str(matrix.max()) in page.inside("td")
 
 
-def test_demo_never_replaces_a_report_unless_told(tmp_path: Path) -> None:
+def test_demo_replaces_a_report_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("mine")
     with pytest.raises(WriteError, match=r"report\.html must not exist yet"):
         small_demo(tmp_path)
@@ -69,12 +70,10 @@ def test_demo_never_replaces_a_report_unless_told(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text() != "mine"
 
 
-def test_baseline_gets_joined_texts_and_a_threshold_from_dev() -> None:
+def test_dev_chooses_the_threshold_of_the_baseline() -> None:
     corpus = demo.read_tickets("tickets-multi")
-    baseline, threshold = train_baseline(corpus)
-    scores = baseline.scores([example.text for example in corpus.dev])
-    assert scores.shape == (40, len(corpus.labels))
-    # As good on the single dev texts and the joined ones together as any threshold.
+    baseline = train_baseline(corpus)
+    # No threshold is better on the single dev texts and the joined ones together.
     texts = [example.text for example in corpus.dev]
     targets = np.array(
         [[name in example.labels for name in corpus.labels] for example in corpus.dev]
@@ -84,36 +83,40 @@ def test_baseline_gets_joined_texts_and_a_threshold_from_dev() -> None:
     truth = np.concatenate([targets, targets[pairs[:, 0]] | targets[pairs[:, 1]]])
     scores = baseline.scores(texts)
     values = [((scores >= t) == truth).all(1).mean() for t in np.unique(scores)[1:]]
-    # The search looks at 400 of them.
-    assert ((scores >= threshold) == truth).all(1).mean() >= max(values) - 0.02
+    # The calibration tries 400 thresholds.
+    chosen = ((scores >= baseline.labels.thresholds[0]) == truth).all(1).mean()
+    assert chosen >= max(values) - 0.02
+    assert chosen == pytest.approx(baseline.record["calibration"]["value"])
 
 
-def test_joined_set_has_two_labels_each_and_keeps_the_singles() -> None:
-    texts, targets = ["a", "b", "c"], np.eye(3, dtype=np.float32)
-    more, marks = joined_set(texts, targets)
-    assert more[:3] == texts
-    assert marks[:3].tolist() == targets.tolist()
-    assert len(more) == len(marks) == 6
-    assert marks[3:].sum(1).tolist() == [2, 2, 2]
-    for text, row in zip(more[3:], marks[3:], strict=True):
-        assert sorted(text.split()) == [
-            t for t, on in zip("abc", row, strict=True) if on
-        ]
+def test_dev_chooses_the_best_of_six_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def train_and_keep(config, folder, **settings):
+        trained.append(train(config, folder, **settings))
+        return trained[-1]
+
+    monkeypatch.setattr(demo, "train", train_and_keep)
+    baseline = train_baseline(demo.read_tickets("tickets-multi"))
+    offered = [
+        (each.config.train.joined, each.config.baseline.tfidf_c) for each in trained
+    ]
+    assert offered == [(j, c) for j in (0.0, 1.0) for c in (1.0, 10.0, 100.0)]
+    values = [each.record["calibration"]["value"] for each in trained]
+    assert baseline is trained[values.index(max(values))]
 
 
 def test_network_and_baseline_are_calibrated_on_the_same_documents() -> None:
     corpus = demo.read_tickets("tickets-multi")
-    config = demo_config().replace(text={"max_tokens": 10_000})  # none is cut
-    prepared = prepare(config, corpus)
-    dev = DevSet(prepared.config, prepared.dev)
-    assert dev.joined is not None
-    encoder = Encoder(prepared.config, prepared.tokenizer)
-    texts, targets = joined_set(
-        [example.text for example in corpus.dev], prepared.dev.targets
-    )
-    own = [*prepared.dev.documents, *dev.joined.documents]
-    assert [ids.tolist() for ids in own] == [
-        ids.tolist() for ids in encoder.encode(texts)
-    ]
-    both = np.concatenate([prepared.dev.targets, dev.joined.targets])
-    np.testing.assert_array_equal(both, targets)
+    dev_sets = []
+    for config in (demo_config(), train_baseline(corpus).config):
+        prepared = prepare(config, corpus)
+        dev = DevSet(prepared.config, prepared.dev)
+        assert dev.source == "single and joined dev documents"
+        assert dev.joined is not None
+        documents = [*prepared.dev.documents, *dev.joined.documents]
+        known = [ids[ids != UNK_ID].tolist() for ids in documents]
+        dev_sets.append((known, prepared.dev.targets.tolist(), dev.joined.targets))
+    network, baseline = dev_sets
+    assert network[:2] == baseline[:2]
+    np.testing.assert_array_equal(network[2], baseline[2])

@@ -45,7 +45,7 @@ def demo(
     """
     from textcapsules.deploy.service.run import check_start
     from textcapsules.deploy.service.run import serve as run
-    from textcapsules.lab.demo import SYSTEMS, demo_config, run_demo
+    from textcapsules.lab.demo import DEMO_SYSTEMS, demo_config, run_demo
 
     if serve:
         check_start(port=port)
@@ -59,7 +59,7 @@ def demo(
             percent(result.multi[name].multi_label["exact_match"]),
             percent(result.multi[name].multi_label["micro_f1"]),
         )
-        for name, title in SYSTEMS.items()
+        for name, title in DEMO_SYSTEMS.items()
     ]
     header = (
         "system",

@@ -1,20 +1,15 @@
-"""What a user would pick instead: TF-IDF features and a linear model.
+"""The demonstration: a capsule network and a linear model on the embedded tickets.
 
-The baseline reads text, gives scores between 0 and 1, and is calibrated and judged
-exactly like a capsule network.
-
-The demonstration: train on the embedded tickets, judge beside the TF-IDF baseline.
-
-The tickets are synthetic. Capsule network and baseline see the same training texts, and
-both choose their threshold on the same development documents, single and joined.
+The tickets are synthetic. The linear model, TF-IDF with logistic regression, is what a
+user would pick instead. Both systems see the same training texts, and both choose their
+threshold on the same development documents, single and joined.
 """
 
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from textcapsules.base.errors import WriteError
 from textcapsules.base.files import write_json, write_text
@@ -24,54 +19,16 @@ from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
 from textcapsules.draw.pictures import plot_confusion
 from textcapsules.draw.report import METRICS, render_report
-from textcapsules.inference.evaluate import Evaluation, evaluate, evaluate_scores
+from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.training.calibrate import best_threshold, join_texts, joined_pairs
 from textcapsules.training.loop import Step
-from textcapsules.training.prepare import target_matrix
 from textcapsules.training.run import Watch, train
 
-__all__ = ["SYSTEMS", "DemoResult", "TfidfClassifier", "demo_config", "run_demo"]
-
-
-class TfidfClassifier:
-    """TF-IDF of words and word pairs, then logistic regression.
-
-    Where every text has one label it is one regression over the classes; where some
-    have several, one for each class.
-    """
-
-    def __init__(self, *, C: float = 10.0) -> None:
-        self.C = C
-
-    def fit(self, texts: Sequence[str], targets: NDArray) -> "TfidfClassifier":
-        """Learn from texts and their labels, targets (N, J)."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.multiclass import OneVsRestClassifier
-        from sklearn.pipeline import make_pipeline
-
-        regression = LogisticRegression(C=self.C, max_iter=1000)
-        several = bool((targets.sum(1) > 1).any())
-        self.pipeline = make_pipeline(
-            TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
-            OneVsRestClassifier(regression) if several else regression,
-        )
-        self.columns = np.arange(targets.shape[1])
-        self.pipeline.fit(texts, targets if several else targets.argmax(1))
-        self.seen = self.columns if several else self.pipeline.classes_
-        return self
-
-    def scores(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return every class's probability for every text, (N, J)."""
-        scores = np.zeros((len(texts), len(self.columns)), dtype=np.float32)
-        scores[:, self.seen] = self.pipeline.predict_proba(texts)
-        return scores
-
+__all__ = ["DEMO_SYSTEMS", "DemoResult", "demo_config", "run_demo", "train_baseline"]
 
 OUTPUTS = ("results.json", "confusion.png", "report.html")
-SYSTEMS = {"capsules": "capsule network", "tfidf": "TF-IDF + logistic regression"}
+DEMO_SYSTEMS = {"capsules": "capsule network", "tfidf": "TF-IDF + logistic regression"}
 
 
 class DemoResult(NamedTuple):
@@ -123,19 +80,17 @@ def run_demo(
     )
     multi = read_tickets("tickets-multi")
     single = read_tickets("tickets")
-    baseline, threshold = train_baseline(multi)
-    judged: dict[str, dict[str, Evaluation]] = {}
-    for corpus in (single, multi):
-        targets = target_matrix(corpus.test, corpus.labels)
-        scores = baseline.scores([example.text for example in corpus.test])
-        judged[corpus.name] = {
-            "capsules": evaluate(classifier, corpus.test),
-            "tfidf": evaluate_scores(
-                scores, targets, corpus.labels, threshold, several=True
-            ),
+    systems = {"capsules": classifier, "tfidf": train_baseline(multi)}
+    evaluations = {
+        corpus.name: {
+            name: evaluate(system, corpus.test) for name, system in systems.items()
         }
-    report = write_report(folder, classifier, judged)
-    return DemoResult(classifier, judged["tickets"], judged["tickets-multi"], report)
+        for corpus in (single, multi)
+    }
+    report = write_report(folder, classifier, evaluations)
+    return DemoResult(
+        classifier, evaluations["tickets"], evaluations["tickets-multi"], report
+    )
 
 
 def check_outputs(folder: Path, overwrite: bool) -> None:
@@ -148,55 +103,39 @@ def check_outputs(folder: Path, overwrite: bool) -> None:
             )
 
 
-def train_baseline(corpus: Corpus) -> tuple[TfidfClassifier, float]:
-    """Fit the baseline as the network is: joined training texts on offer, dev decides.
+def train_baseline(corpus: Corpus) -> TextClassifier:
+    """Train TF-IDF with logistic regression on the texts that the network reads.
 
-    Its regularisation, whether it trains on joined texts too, and its threshold are
-    those with the best exact match on the documents that calibrate the network: the
-    single dev texts and as many joined ones, of the same pairs.
+    Dev chooses its regularisation, and whether it trains on joined texts too: the
+    highest exact match wins, at the best threshold on the documents that calibrate the
+    network. Trained on single texts alone, it is one regression over all classes.
     """
-    texts = [example.text for example in corpus.train]
-    targets = target_matrix(corpus.train, corpus.labels)
-    with_joined = [(texts, targets), joined_set(texts, targets)]
-    dev_texts, dev_targets = joined_set(
-        [example.text for example in corpus.dev],
-        target_matrix(corpus.dev, corpus.labels),
+    base = demo_config().replace(
+        text={"unknown": "keep"},  # words on both sides of an unknown one are no pair
+        model={"architecture": "tfidf-lr"},
     )
-    best: tuple[float, float, TfidfClassifier] | None = None
-    for train_texts, train_targets in with_joined:
-        for C in (1.0, 10.0, 100.0):
-            baseline = TfidfClassifier(C=C).fit(train_texts, train_targets)
-            threshold, value = best_threshold(baseline.scores(dev_texts), dev_targets)
-            if best is None or value > best[0]:
-                best = (value, threshold, baseline)
-    assert best is not None
-    return best[2], best[1]
-
-
-def joined_set(texts: list[str], targets: NDArray) -> tuple[list[str], NDArray]:
-    """Return texts and as many joined ones, in pairs as the network has them on dev."""
-    config = demo_config()
-    pairs = joined_pairs(
-        targets, len(texts), config.data.split_seed, by=config.train.joined_by
-    )
-    joined = join_texts(
-        texts,
-        pairs,
-        share=config.train.joined_share,
-        seed=config.data.split_seed,
-    )
-    both = targets[pairs[:, 0]] + targets[pairs[:, 1]]  # a pair shares no label
-    return [*texts, *joined], np.concatenate([targets, both])
+    variants = [
+        {"loss": {"loss": "cross-entropy"}, "train": {"joined": 0.0}},
+        {"train": {"joined": 1.0}},
+    ]
+    candidates = []
+    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
+        for number, (variant, C) in enumerate(product(variants, (1.0, 10.0, 100.0))):
+            config = base.replace(baseline={"tfidf_c": C}, **variant)
+            candidates.append(train(config, Path(folder) / str(number), corpus=corpus))
+    return max(candidates, key=lambda each: each.record["calibration"]["value"])
 
 
 def write_report(
-    folder: Path, classifier: TextClassifier, judged: dict[str, dict[str, Evaluation]]
+    folder: Path,
+    classifier: TextClassifier,
+    evaluations: dict[str, dict[str, Evaluation]],
 ) -> Path:
     """Write `results.json`, the confusion matrix and the page; return the page."""
-    single, multi = judged["tickets"], judged["tickets-multi"]
+    single, multi = evaluations["tickets"], evaluations["tickets-multi"]
     values = {
-        corpus: {name: figures.to_dict() for name, figures in by_system.items()}
-        for corpus, by_system in judged.items()
+        corpus: {name: each.to_dict() for name, each in by_system.items()}
+        for corpus, by_system in evaluations.items()
     }
     write_json(folder / "results.json", values)
     matrix = single["capsules"].confusion
@@ -230,7 +169,7 @@ def comparison(
             percent((single[name].single_label or {})["accuracy"]),
             *(percent(multi[name].multi_label[key]) for key in METRICS.values()),
         )
-        for name, title in SYSTEMS.items()
+        for name, title in DEMO_SYSTEMS.items()
     ]
     return ReportTable(
         "Beside a linear baseline, in percent",
