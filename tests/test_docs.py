@@ -36,10 +36,8 @@ from textcapsules.data.tickets import read_tickets
 from textcapsules.deploy import hub
 from textcapsules.deploy.service import run as serving
 from textcapsules.lab import bench, demo
-from textcapsules.lab.bench import measure
-from textcapsules.lab.bench import speed as routing
-from textcapsules.lab.bench import speed as scaling
-from textcapsules.lab.bench.cases import Case, Layer
+from textcapsules.lab.bench import measure, speed
+from textcapsules.lab.bench.cases import BenchCase, BenchLayer
 from textcapsules.lab.paper.quick import write_tiny_corpora
 from textcapsules.training.run import train
 from toy import TINY_MODEL, TINY_TRAIN, run_cli, tiny_config
@@ -262,8 +260,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_benches_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "LAYERS", {"tiny": Layer(2, 5, 2, 3, 3)})
-    monkeypatch.setattr(scaling, "SMALL", {"length": [Case(2, 8, 2)]})
+    monkeypatch.setattr(speed, "BENCH_LAYERS", {"tiny": BenchLayer(2, 5, 2, 3, 3)})
+    monkeypatch.setattr(speed, "SMALL", {"length": [BenchCase(2, 8, 2)]})
     few_texts = functools.partial(bench.bench_predict, n_texts=20)
     monkeypatch.setattr(bench, "bench_predict", few_texts)
     at_once = functools.partial(measure.call_times, budget=0.0)

@@ -98,6 +98,19 @@ def test_module_imports_only_from_those_before_it(name: str) -> None:
     )
 
 
+def test_only_its_verbs_import_the_lab() -> None:
+    importers = {
+        name.removeprefix("textcapsules.")
+        for name, path in files().items()
+        if "textcapsules.lab" not in name
+        and any(
+            module.startswith("textcapsules.lab")
+            for module in imported(path.read_text(encoding="utf-8"), set(MODULES))
+        )
+    }
+    assert importers == {"cli.bench", "cli.demo", "cli.reproduce"}
+
+
 def test_imports_are_found_wherever_they_stand() -> None:
     source = """
 import textcapsules.data.read as read

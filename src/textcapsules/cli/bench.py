@@ -78,8 +78,8 @@ def timed_rows(
     """Run one benchmark."""
     from textcapsules.lab import bench as library
 
-    if unknown := set(cases or ()) - set(library.CASES):
-        names = ", ".join(library.CASES)
+    if unknown := set(cases or ()) - set(library.BENCH_CASES):
+        names = ", ".join(library.BENCH_CASES)
         raise ConfigError(f"case must be one of {names}; got {sorted(unknown)[0]!r}.")
     if what == "predict":
         return library.bench_predict(device)
@@ -90,7 +90,7 @@ def timed_rows(
     if what == "scaling":
         settings.pop("compiled")
         return library.bench_scaling(device, **settings)
-    chosen = tuple(cases or library.CASES)
+    chosen = tuple(cases or library.BENCH_CASES)
     return library.bench_train(device, embeddings=embeddings, cases=chosen, **settings)
 
 

@@ -1,5 +1,6 @@
 """The benchmarks on tiny sizes: every way is timed, and the record is whole."""
 
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -12,34 +13,30 @@ from textcapsules.base.errors import ConfigError
 from textcapsules.cli import app
 from textcapsules.config import preset
 from textcapsules.lab import bench
-from textcapsules.lab.bench import cases, many, measure
-from textcapsules.lab.bench import speed as predict
-from textcapsules.lab.bench import speed as routing
-from textcapsules.lab.bench import speed as scaling
-from textcapsules.lab.bench import speed as train
-from textcapsules.lab.bench.cases import Case, Layer, network_floor, routing_floor
-from textcapsules.lab.bench.measure import Ceilings
+from textcapsules.lab.bench import cases, many, measure, speed
+from textcapsules.lab.bench.cases import (
+    BenchCase,
+    BenchLayer,
+    network_floor,
+    routing_floor,
+)
+from textcapsules.lab.bench.measure import MachineRates
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "LAYERS", {"tiny": Layer(2, 5, 2, 3, 3)})
-    tiny_cases = {"mr": Case(3, 8, 2)}
-    for module in (bench, train):
-        monkeypatch.setattr(module, "CASES", tiny_cases)
-    monkeypatch.setattr(scaling, "SMALL", {"length": [Case(2, 8, 2), Case(2, 16, 2)]})
-    for module in (cases, train, predict):
+    monkeypatch.setattr(speed, "BENCH_LAYERS", {"tiny": BenchLayer(2, 5, 2, 3, 3)})
+    for module in (bench, speed):
+        monkeypatch.setattr(module, "BENCH_CASES", {"mr": BenchCase(3, 8, 2)})
+    lengths = [BenchCase(2, 8, 2), BenchCase(2, 16, 2)]
+    monkeypatch.setattr(speed, "SMALL", {"length": lengths})
+    for module in (cases, speed):
         monkeypatch.setattr(module, "N_WORDS", 30)
-    for module in (routing, train, predict):
-        monkeypatch.setattr(
-            module, "measure_ceilings", lambda device: Ceilings(1e9, 1e9)
-        )
-    honest = measure.call_times
-    monkeypatch.setattr(
-        measure, "call_times", lambda function, device: honest(function, device, 0.0)
-    )
+    monkeypatch.setattr(speed, "measure_rates", lambda device: MachineRates(1e9, 1e9))
+    few_calls = functools.partial(measure.call_times, budget=0.0)
+    monkeypatch.setattr(measure, "call_times", few_calls)
 
 
 def test_routing_is_timed_every_way() -> None:
@@ -53,11 +50,11 @@ def test_routing_is_timed_every_way() -> None:
 
 def test_floor_counts_bytes_and_products_by_hand() -> None:
     # 2 texts, 3 windows of 3 * 2 children, 3 parents, poses of 4, 1 iteration.
-    layer = Layer(2, 5, 2, 3, 3)
+    layer = BenchLayer(2, 5, 2, 3, 3)
     products = 2 * (2 * 3 * 6) * 3 * 4 * 6
     moved = 4 * 4 * 2 * (2 * 5 * 2 + 2 * 3 * 3)
-    slow_products = routing_floor(layer, 4, 1, Ceilings(1e9, 1.0))
-    slow_memory = routing_floor(layer, 4, 1, Ceilings(1.0, 1e9))
+    slow_products = routing_floor(layer, 4, 1, MachineRates(1e9, 1.0))
+    slow_memory = routing_floor(layer, 4, 1, MachineRates(1.0, 1e9))
     assert slow_products == products
     assert slow_memory == moved
 
@@ -77,14 +74,14 @@ def test_floor_of_a_network_counts_its_layers_by_hand() -> None:
             "iterations": 1,
         }
     )
-    case, n_positions = Case(2, 6, 3), 5
+    case, n_positions = BenchCase(2, 6, 3), 5
     ngram = 2 * 2 * n_positions * (2 * 5) * 7  # batch, positions, words, filters
     linear = 2 * 2 * n_positions * 7 * (3 * 4)
     votes = 2 * (2 * n_positions * 3) * (3 + 1) * 4  # children, parents with orphan
-    top = Ceilings(1e30, 1.0)
-    predict_floor = network_floor(config.model, case, top, train=False, n_words=9)
+    rates = MachineRates(1e30, 1.0)
+    predict_floor = network_floor(config.model, case, rates, train=False, n_words=9)
     assert predict_floor == ngram + linear + 2 * votes
-    train_floor = network_floor(config.model, case, top, train=True, n_words=9)
+    train_floor = network_floor(config.model, case, rates, train=True, n_words=9)
     assert train_floor == 2 * ngram + 3 * linear + 6 * votes
 
 
@@ -98,13 +95,13 @@ def test_scaling_is_timed_with_votes_and_without() -> None:
     ]
 
 
-def test_scaling_says_where_the_memory_ends(monkeypatch) -> None:
+def test_scaling_reports_sizes_beyond_the_memory(monkeypatch) -> None:
     def full(config, case, backend, *rest):
         if backend == "votes":
             raise torch.OutOfMemoryError("too many votes")
         return lambda: None
 
-    monkeypatch.setattr(scaling, "make_step", full)
+    monkeypatch.setattr(speed, "make_step", full)
     rows = list(bench.bench_scaling(CPU))
     assert [row["ms"] == "out of memory" for row in rows] == [True, False] * 2
 
@@ -115,17 +112,17 @@ def test_several_runs_step_together(monkeypatch) -> None:
     monkeypatch.setattr(many, "work", step_counted)
     (row,) = bench.bench_many(CPU)
     assert row["runs"] == 2
-    assert row["steps_per_second"] == 14.0  # the sum of what both told
+    assert row["steps_per_second"] == 14.0  # the sum of both processes
     assert row["times_one_run"] == 1.0
 
 
 def step_counted(device, precision, barrier, rates) -> None:
-    barrier.wait(timeout=60)  # both processes are there at the same time
+    barrier.wait(timeout=60)  # both processes start at the same time
     rates.put(7.0)
 
 
 def test_a_rate_counts_calls_over_the_seconds(monkeypatch) -> None:
-    clock = itertools.count()  # a second passes at every look
+    clock = itertools.count()  # every reading is a second later
     monkeypatch.setattr(many, "SECONDS", 3.0)
     monkeypatch.setattr(many.time, "perf_counter", lambda: float(next(clock)))
     calls = []

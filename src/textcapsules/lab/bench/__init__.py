@@ -1,13 +1,11 @@
-"""How fast, beside what else: every way to route, to train a step and to predict.
+"""The benchmarks: every way to route, to train a step and to predict, timed.
 
-All ways are timed in one run on the same numbers, since times of different runs do not
-compare. Modules in the order they build on each other: `measure` (clocks, memory, what
-the machine can do), `floors` (bytes and products that cannot be avoided), `cases`
-(the paper's sizes and a step of them), then one file a question: `routing`, `train`,
-`predict`, `scaling`, `many`.
+One run times all ways on the same numbers, since times of different runs cannot be
+compared. `measure` has clocks and the machine's rates, `cases` the sizes that are timed
+and the least time each needs, `speed` and `many` the benchmarks.
 """
 
-from textcapsules.lab.bench.cases import CASES, LAYERS
+from textcapsules.lab.bench.cases import BENCH_CASES, BENCH_LAYERS
 from textcapsules.lab.bench.many import bench_many
 from textcapsules.lab.bench.speed import (
     bench_predict,
@@ -17,8 +15,8 @@ from textcapsules.lab.bench.speed import (
 )
 
 __all__ = [
-    "CASES",
-    "LAYERS",
+    "BENCH_CASES",
+    "BENCH_LAYERS",
     "bench_many",
     "bench_predict",
     "bench_routing",

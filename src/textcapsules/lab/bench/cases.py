@@ -1,14 +1,12 @@
-"""The sizes that are timed, and one training step of them.
+"""The sizes that are timed, a training step of such a size, and the least time of it.
 
-The least time of a layer, a step or a prediction: bytes and products counted.
-
-Counts what no way of computing can avoid: every input read and every output written
-once, every product of the vote-free form, at the machine's measured rates for float32.
-Weights, gradients and Adam's moments are read and written once a step.
+The least time, or floor, counts what no way of computing can avoid: every input is read
+and every output written once, and every product of the vote-free form is computed, at
+the machine's measured rates for float32. Weights, gradients and Adam's moments are read
+and written once per step.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,27 +14,27 @@ import torch
 from torch import Tensor, nn
 
 from textcapsules.config import ModelConfig, RunConfig
-from textcapsules.lab.bench.measure import Ceilings
+from textcapsules.lab.bench.measure import MachineRates
 from textcapsules.model.builder import build_network, ngram_sizes
 from textcapsules.model.layers import RoutedLayer
 from textcapsules.training.steps import GraphSteps
 
 __all__ = [
-    "CASES",
-    "LAYERS",
+    "BENCH_CASES",
+    "BENCH_LAYERS",
     "N_WORDS",
-    "Case",
-    "Layer",
-    "backend_of",
+    "BenchCase",
+    "BenchLayer",
     "make_step",
     "network_floor",
     "routing_floor",
+    "set_backend",
 ]
 
 N_WORDS = 20_000
 
 
-class Layer(NamedTuple):
+class BenchLayer(NamedTuple):
     """One routed layer's sizes: texts, positions, types, window, parents."""
 
     B: int
@@ -46,7 +44,7 @@ class Layer(NamedTuple):
     J: int
 
 
-class Case(NamedTuple):
+class BenchCase(NamedTuple):
     """A training step's sizes: texts, tokens, classes."""
 
     batch: int
@@ -55,35 +53,30 @@ class Case(NamedTuple):
 
 
 # The paper's sizes: batch 25 (AG's news 50), 3-grams, K2 = 3, C = 32, D = 16.
-LAYERS = {
-    "mr conv": Layer(25, 54, 32, 3, 16),
-    "mr classes": Layer(25, 52, 16, 52, 3),
-    "ag conv": Layer(50, 58, 32, 3, 16),
-    "reuters conv": Layer(25, 198, 32, 3, 16),
-    "reuters classes": Layer(25, 196, 16, 196, 9),
+BENCH_LAYERS = {
+    "mr conv": BenchLayer(25, 54, 32, 3, 16),
+    "mr classes": BenchLayer(25, 52, 16, 52, 3),
+    "ag conv": BenchLayer(50, 58, 32, 3, 16),
+    "reuters conv": BenchLayer(25, 198, 32, 3, 16),
+    "reuters classes": BenchLayer(25, 196, 16, 196, 9),
 }
-CASES = {
-    "mr": Case(25, 56, 2),
-    "ag": Case(50, 60, 4),
-    "reuters": Case(25, 200, 8),
+BENCH_CASES = {
+    "mr": BenchCase(25, 56, 2),
+    "ag": BenchCase(50, 60, 4),
+    "reuters": BenchCase(25, 200, 8),
 }
 
 
-@contextmanager
-def backend_of(network: nn.Module, backend: str) -> Iterator[None]:
+def set_backend(network: nn.Module, backend: str) -> None:
     """Make every routed layer of a network use one backend."""
-    layers = [m for m in network.modules() if isinstance(m, RoutedLayer)]
-    before = [layer.backend for layer in layers]
-    for layer in layers:
-        layer.backend = backend
-    yield
-    for layer, name in zip(layers, before, strict=True):
-        layer.backend = name
+    for layer in network.modules():
+        if isinstance(layer, RoutedLayer):
+            layer.backend = backend
 
 
 def make_step(
     config: RunConfig,
-    case: Case,
+    case: BenchCase,
     backend: str,
     kind: type,
     device: torch.device,
@@ -98,9 +91,7 @@ def make_step(
         n_classes=case.classes,
         max_tokens=max(case.tokens, 200),
     ).to(device)
-    for layer in network.modules():
-        if isinstance(layer, RoutedLayer):
-            layer.backend = backend
+    set_backend(network, backend)
     if compiled:
         network.compile()
     steps = kind(config, network, device)
@@ -116,8 +107,8 @@ def make_step(
     network.train()
     if isinstance(steps, GraphSteps):
         steps.load(documents, targets, 0)
-        chosen = torch.arange(case.batch, device=device)
-        return lambda: steps.step(chosen, steps.ids.shape[1], 0)
+        all_rows = torch.arange(case.batch, device=device)
+        return lambda: steps.step(all_rows, steps.ids.shape[1], 0)
 
     def step() -> Tensor:
         (loss,) = steps.run(documents, targets, rows, 0)
@@ -128,33 +119,43 @@ def make_step(
 
 FLOAT = 4  # bytes
 
-# Products of (I, D) by (D, J) an iteration: logits and sums; backward the gradients of
-# couplings, children (twice) and pulled-back parents.
+# Products of (I, D) by (D, J) per iteration. Forward: logits and sums. Backward: the
+# gradients of couplings, of children (twice) and of pulled-back parents.
 FORWARD, BACKWARD = 2, 4
 
 
 def routing_work(
-    layer: Layer, size: int, iterations: int, *, train: bool
+    layer: BenchLayer, size: int, iterations: int, *, train: bool
 ) -> tuple[float, float]:
     """Return bytes and operations of one routed layer."""
     W = layer.P - layer.K + 1
     passes = 2 if train else 1  # values, and their gradients
-    moved = FLOAT * size * layer.B * passes * (layer.P * layer.C + W * layer.J)
+    n_bytes = FLOAT * size * layer.B * passes * (layer.P * layer.C + W * layer.J)
     children = layer.B * W * layer.K * layer.C
     products = FORWARD + BACKWARD if train else FORWARD
-    return moved, 2 * children * layer.J * size * iterations * products
+    return n_bytes, 2 * children * layer.J * size * iterations * products
 
 
 def routing_floor(
-    layer: Layer, size: int, iterations: int, top: Ceilings, *, train: bool = True
+    layer: BenchLayer,
+    size: int,
+    iterations: int,
+    rates: MachineRates,
+    *,
+    train: bool = True,
 ) -> float:
     """Return the least seconds of one routed layer, backward pass included."""
-    moved, operations = routing_work(layer, size, iterations, train=train)
-    return max(moved / top.bytes_per_second, operations / top.flops)
+    n_bytes, operations = routing_work(layer, size, iterations, train=train)
+    return max(n_bytes / rates.bytes_per_second, operations / rates.flops)
 
 
 def network_floor(
-    config: ModelConfig, case: Case, top: Ceilings, *, train: bool, n_words: int
+    config: ModelConfig,
+    case: BenchCase,
+    rates: MachineRates,
+    *,
+    train: bool,
+    n_words: int,
 ) -> float:
     """Return the least seconds of a whole step, or of a prediction."""
     V, F, C, D = (
@@ -163,30 +164,29 @@ def network_floor(
         config.capsule_types,
         config.capsule_size,
     )
-    trained = config.embeddings != "static"
-    words = case.batch * case.tokens
-    moved, operations = float(FLOAT * words * V), 0.0
-    weights = n_words * V if trained and train else 0
+    trains_words = config.embeddings != "static"
+    n_bytes, operations = float(FLOAT * case.batch * case.tokens * V), 0.0
+    weights = n_words * V if trains_words and train else 0
     for K in ngram_sizes(config):
         edge = K - 1 if config.edges else 0
         P = (case.tokens + 2 * edge - K) // config.stride + 1
-        # Forward, gradient of the weights, and of the inputs where anything wants it.
-        ngram = 2 * case.batch * P * K * V * F * ((2 + trained) if train else 1)
+        # Forward, gradient of the weights, and of the inputs if those are trained.
+        ngram = 2 * case.batch * P * K * V * F * ((2 + trains_words) if train else 1)
         linear = 2 * case.batch * P * F * C * D * (3 if train else 1)
         operations += ngram + linear
         types, positions = C, P
         weights += K * V * F + F * C * D
         if config.conv_capsules:
-            conv = Layer(case.batch, P, C, config.conv_window, config.conv_types)
+            conv = BenchLayer(case.batch, P, C, config.conv_window, config.conv_types)
             work = routing_work(conv, D, config.iterations, train=train)
-            moved, operations = moved + work[0], operations + work[1]
+            n_bytes, operations = n_bytes + work[0], operations + work[1]
             types, positions = config.conv_types, P - config.conv_window + 1
             weights += config.conv_types * D * D
         E = case.classes + config.orphan
-        classes = Layer(case.batch, positions, types, positions, E)
+        classes = BenchLayer(case.batch, positions, types, positions, E)
         work = routing_work(classes, D, config.iterations, train=train)
-        moved, operations = moved + work[0], operations + work[1]
+        n_bytes, operations = n_bytes + work[0], operations + work[1]
         weights += E * D * D
     # A weight, its gradient and two moments are read, all but the gradient written.
-    moved += FLOAT * weights * (7 if train else 1)
-    return max(moved / top.bytes_per_second, operations / top.flops)
+    n_bytes += FLOAT * weights * (7 if train else 1)
+    return max(n_bytes / rates.bytes_per_second, operations / rates.flops)

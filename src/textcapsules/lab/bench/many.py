@@ -1,8 +1,8 @@
-"""How many training steps a second several runs do together on one device.
+"""How many training steps per second several runs do together on one device.
 
 A small run cannot fill a large GPU. Processes fill it if NVIDIA's multi-process service
-runs (`nvidia-cuda-mps-control -d`); without, they take turns. Streams of one process
-need no service, but share one interpreter.
+runs (`nvidia-cuda-mps-control -d`); without it they take turns. Streams of one
+process need no service, but share one interpreter.
 """
 
 import os
@@ -13,41 +13,41 @@ from typing import Any
 
 import torch
 
-from textcapsules.config import RunConfig, preset
-from textcapsules.lab.bench.cases import CASES, make_step
+from textcapsules.config import preset
+from textcapsules.lab.bench.cases import BENCH_CASES, make_step
 from textcapsules.training.steps import EagerSteps, GraphSteps
 
 __all__ = ["bench_many"]
 
-SECONDS = 2.0  # that the runs step together
+SECONDS = 2.0  # of stepping together
 COUNTS = (1, 2, 4, 8, 14)
-SMALL_COUNTS = (1, 2)  # where there is no GPU to fill
+SMALL_COUNTS = (1, 2)  # without a GPU
 
 
 def bench_many(
     device: torch.device, *, precision: str = "ieee"
 ) -> Iterator[dict[str, Any]]:
-    """Yield steps a second of the MR step, as so many processes, and as streams."""
+    """Yield the steps per second of several runs on MR, as processes and as streams."""
     on_gpu = device.type == "cuda"
-    served = "CUDA_MPS_PIPE_DIRECTORY" in os.environ
-    alone: float | None = None
+    has_service = "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+    one_run: float | None = None
     for count in COUNTS if on_gpu else SMALL_COUNTS:
         rates = [processes(count, str(device), precision)]
         if on_gpu:
             rates.append(streams(count, device, precision))
-        alone = alone or rates[0]
+        one_run = one_run or rates[0]
         for way, rate in zip(("processes", "streams"), rates, strict=False):
             yield {
                 "way": way,
                 "runs": count,
-                "service": served,
+                "service": has_service,
                 "steps_per_second": round(rate, 1),
-                "times_one_run": round(rate / alone, 2),
+                "times_one_run": round(rate / one_run, 2),
             }
 
 
 def processes(count: int, device: str, precision: str) -> float:
-    """Return the steps a second of so many processes, each with a run of its own."""
+    """Return the steps per second of `count` processes with one run each."""
     context = get_context("spawn")
     barrier, rates = context.Barrier(count), context.Queue()
     crew = [
@@ -67,16 +67,16 @@ def work(device: str, precision: str, barrier: Any, rates: Any) -> None:
     torch.set_num_threads(1)
     step = ready_step(torch.device(device), precision)
     barrier.wait()
-    rates.put(rate_of(lambda: step(), torch.device(device)))
+    rates.put(rate_of(step, torch.device(device)))
 
 
 def streams(count: int, device: torch.device, precision: str) -> float:
-    """Return the steps a second of so many runs on streams of this process."""
+    """Return the steps per second of `count` runs on streams of this process."""
     steps = [ready_step(device, precision) for _ in range(count)]
-    ways = [torch.cuda.Stream(device) for _ in steps]
+    cuda_streams = [torch.cuda.Stream(device) for _ in steps]
 
     def all_once() -> None:
-        for step, stream in zip(steps, ways, strict=True):
+        for step, stream in zip(steps, cuda_streams, strict=True):
             with torch.cuda.stream(stream):
                 step()
 
@@ -84,9 +84,9 @@ def streams(count: int, device: torch.device, precision: str) -> float:
 
 
 def ready_step(device: torch.device, precision: str) -> Callable[[], Any]:
-    """Return a step of the MR case that has been captured where it can be."""
-    case, kind = CASES["mr"], GraphSteps if device.type == "cuda" else EagerSteps
-    config: RunConfig = preset("paper").replace(
+    """Return a step of the MR case, captured as a CUDA graph on a GPU."""
+    case, kind = BENCH_CASES["mr"], GraphSteps if device.type == "cuda" else EagerSteps
+    config = preset("paper").replace(
         train={"batch_size": case.batch, "precision": precision}
     )
     step = make_step(config, case, "auto", kind, device)
@@ -96,7 +96,7 @@ def ready_step(device: torch.device, precision: str) -> Callable[[], Any]:
 
 
 def rate_of(function: Callable[[], Any], device: torch.device) -> float:
-    """Return the calls a second over some seconds."""
+    """Return the calls per second, measured over `SECONDS`."""
     started, calls = time.perf_counter(), 0
     while time.perf_counter() - started < SECONDS:
         for _ in range(5):

@@ -1,10 +1,9 @@
-"""Time every way to route one layer, forward and backward.
+"""The benchmarks of one process: routing, training steps, prediction, and scaling.
 
-Time a whole training step of Capsule-B as the paper has it.
-
-Time the prediction of texts of sentence length.
-
-How a training step's time and memory grow with length, classes and batch.
+`bench_routing` times every way to route one layer, forward and backward; `bench_train`
+a whole training step of the paper's Capsule-B; `bench_predict` the prediction of texts
+of sentence length. `bench_scaling` shows how the time and memory of a training step
+grow with length, classes and batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,16 +16,16 @@ from torch import Tensor
 
 from textcapsules.config import preset
 from textcapsules.lab.bench.cases import (
-    CASES,
-    LAYERS,
+    BENCH_CASES,
+    BENCH_LAYERS,
     N_WORDS,
-    Case,
-    backend_of,
+    BenchCase,
     make_step,
     network_floor,
     routing_floor,
+    set_backend,
 )
-from textcapsules.lab.bench.measure import finish_row, measure_ceilings, timed
+from textcapsules.lab.bench.measure import finish_row, measure_rates, timed
 from textcapsules.model.builder import build_network
 from textcapsules.model.routing import RoutingOptions, pick_backend, route_windows
 from textcapsules.model.score import score_documents
@@ -45,7 +44,7 @@ def forward_and_backward(
     gain: Tensor | None = None,
     function: Callable = route_windows,
 ) -> None:
-    """Route one layer and find the gradients of its inputs, the gain's among them."""
+    """Route one layer and compute the gradients of its inputs and its gain."""
     how = {"couplings": False, "backend": backend, "precision": precision}
     routed = function(*inputs, mask, options, gain=gain, **how)
     learnt = inputs if gain is None else (*inputs, gain)
@@ -53,9 +52,9 @@ def forward_and_backward(
 
 
 def captured(function: Callable[[], None]) -> Callable[[], None]:
-    """Return a CUDA graph's replay of what has been called before.
+    """Return the replay of a CUDA graph of a function that has been called before.
 
-    Without launches from Python between them, the kernels' own time is left.
+    A replay has no launches from Python: only the time of the kernels is left.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -75,12 +74,12 @@ def bench_routing(
     compiled: bool = False,
     precision: str = "ieee",
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows for every layer: forward and backward of each way to route."""
-    top, size, options = measure_ceilings(device), 16, RoutingOptions()
-    small = precision == "bf16"  # what is routed is stored in 16 bits
-    how = {"device": device, "dtype": torch.bfloat16 if small else torch.float32}
-    precision = "ieee" if small else precision
-    for name, layer in LAYERS.items():
+    """Yield a row per layer and way to route, forward and backward together."""
+    rates, size, options = measure_rates(device), 16, RoutingOptions()
+    in_bf16 = precision == "bf16"  # capsules are stored in 16 bits
+    how = {"device": device, "dtype": torch.bfloat16 if in_bf16 else torch.float32}
+    precision = "ieee" if in_bf16 else precision
+    for name, layer in BENCH_LAYERS.items():
         B, P, C, K, J = layer
         capsules = torch.randn(B, P, C, size, **how, requires_grad=True)
         transform = torch.randn(J, size, size, **how, requires_grad=True)
@@ -96,7 +95,7 @@ def bench_routing(
         calls[f"{kernel}, normalised"] = partial(
             forward_and_backward, *scaled, precision=precision, gain=gain
         )
-        floor = routing_floor(layer, size, options.iterations, top)
+        floor = routing_floor(layer, size, options.iterations, rates)
         for way, call in calls.items():
             row = timed(way, call, device)
             yield finish_row(name, row, floor)
@@ -120,15 +119,15 @@ def bench_train(
     precision: str = "ieee",
     cases: tuple[str, ...] = ("mr", "ag", "reuters"),
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for every case and every way to run the step."""
-    top = measure_ceilings(device)
+    """Yield a row per case and way to run the step."""
+    rates = measure_rates(device)
     for name in cases:
-        case = CASES[name]
+        case = BENCH_CASES[name]
         config = preset("paper").replace(
             model={"embeddings": embeddings},
             train={"batch_size": case.batch, "precision": precision},
         )
-        floor = network_floor(config.model, case, top, train=True, n_words=N_WORDS)
+        floor = network_floor(config.model, case, rates, train=True, n_words=N_WORDS)
         ways: list[tuple[str, str, type, bool]] = [
             ("vote-free", "vote-free", EagerSteps, False),
             ("auto", "auto", EagerSteps, False),
@@ -152,7 +151,7 @@ def bench_train(
 def bench_predict(
     device: torch.device, *, n_texts: int = 2000, mean_tokens: int = 20
 ) -> Iterator[dict[str, Any]]:
-    """Yield texts a second of Capsule-B on random texts of sentence length."""
+    """Yield the texts per second of Capsule-B on random texts of sentence length."""
     torch.manual_seed(0)
     config = preset("paper").model
     network = build_network(config, n_words=N_WORDS, n_classes=2, max_tokens=200)
@@ -160,36 +159,36 @@ def bench_predict(
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.poisson(mean_tokens, n_texts), 3, None)
     documents = [rng.integers(2, N_WORDS, n).astype(np.int32) for n in lengths]
-    case = Case(n_texts, mean_tokens, 2)
-    top = measure_ceilings(device)
-    floor = network_floor(config, case, top, train=False, n_words=N_WORDS)
+    case = BenchCase(n_texts, mean_tokens, 2)
+    rates = measure_rates(device)
+    floor = network_floor(config, case, rates, train=False, n_words=N_WORDS)
     for way in ("vote-free", "auto"):
-        with backend_of(network, way):
-            row = timed(way, lambda: score_documents(network, documents), device)
+        set_backend(network, way)
+        row = timed(way, lambda: score_documents(network, documents), device)
         rate = round(1e3 * n_texts / row["ms"])
         row = finish_row(f"{n_texts} texts", row, floor)
         yield {**row, "texts_per_second": rate}
 
 
-# One size at a time grows; the last needs both at once.
-SCALES: dict[str, list[Case]] = {
-    "length": [Case(8, n, 4) for n in (50, 200, 1000, 4000)],
-    "classes": [Case(8, 60, n) for n in (2, 10, 100, 1000, 10_000)],
-    "batch": [Case(n, 60, 4) for n in (1, 8, 64, 256, 1024)],
-    "long and many": [Case(4, 4000, 1000)],
+# One size grows at a time; the last needs long texts and many classes at once.
+SCALES: dict[str, list[BenchCase]] = {
+    "length": [BenchCase(8, n, 4) for n in (50, 200, 1000, 4000)],
+    "classes": [BenchCase(8, 60, n) for n in (2, 10, 100, 1000, 10_000)],
+    "batch": [BenchCase(n, 60, 4) for n in (1, 8, 64, 256, 1024)],
+    "long and many": [BenchCase(4, 4000, 1000)],
 }
-# The same with what two cores can do in reasonable time.
-SMALL: dict[str, list[Case]] = {
-    "length": [Case(2, n, 4) for n in (50, 200, 1000)],
-    "classes": [Case(2, 60, n) for n in (2, 10, 100, 1000)],
-    "batch": [Case(n, 60, 4) for n in (1, 8, 64)],
+# The sizes that two cores can time in minutes.
+SMALL: dict[str, list[BenchCase]] = {
+    "length": [BenchCase(2, n, 4) for n in (50, 200, 1000)],
+    "classes": [BenchCase(2, 60, n) for n in (2, 10, 100, 1000)],
+    "batch": [BenchCase(n, 60, 4) for n in (1, 8, 64)],
 }
 
 
 def bench_scaling(
     device: torch.device, *, votes: bool = True, precision: str = "ieee"
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for every size, with votes where the memory allows, and without."""
+    """Yield a row per size, with votes where the memory allows, and without."""
     on_gpu = device.type == "cuda"
     for axis, cases in (SCALES if on_gpu else SMALL).items():
         for case in cases:
