@@ -36,7 +36,7 @@ ORDER = """
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
     training training.losses training.metrics training.calibrate training.resolve
-    training.machine training.prepare training.selection training.optimise
+    training.machine training.prepare training.join training.selection training.optimise
     training.checkpoint training.start training.steps training.loop training.folder
     training.run
     reasons reasons.explanation reasons.couplings reasons.methods reasons.attributions

@@ -12,7 +12,7 @@ from textcapsules.base.progress import epoch_line
 from textcapsules.cli.train import goes_on
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training import run
-from textcapsules.training.calibrate import LabelThresholds
+from textcapsules.training.calibrate import THRESHOLD_RULES, Thresholds
 from textcapsules.training.loop import Trainer
 from toy import TINY, refusal, run_cli, toy_file, toy_rows, write_csv
 
@@ -65,10 +65,8 @@ def test_train_tells_what_thresholds_were_chosen_on(source, monkeypatch):
         parts = rf"\(single {percent}, joined {percent}\)"
         line = ran.err.splitlines()[0]
         assert re.search(rf"dev exact match {percent} {parts}, {percent} s$", line)
-    each = LabelThresholds(np.array([0.25, 0.5, 0.125]), 0.3, 1.0)
-    monkeypatch.setattr(
-        "textcapsules.training.selection.label_thresholds", lambda *_: each
-    )
+    chosen = Thresholds(np.array([0.25, 0.5, 0.125]), 0.3, 1.0)
+    monkeypatch.setitem(THRESHOLD_RULES, "per-label", lambda *_: chosen)
     args = ("--data", source, *flags, "--thresholds", "per-label", "--out", "m")
     told = "; thresholds 0.125 to 0.500 from single and joined dev documents."
     assert told in run_cli("train", *args).out

@@ -13,7 +13,7 @@ from textcapsules.data import load, tickets
 from textcapsules.lab import demo
 from textcapsules.lab.demo import demo_config, run_demo, train_baseline
 from textcapsules.text.vocabulary import UNK_ID
-from textcapsules.training.calibrate import joined_pairs
+from textcapsules.training.join import joined_pairs
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet

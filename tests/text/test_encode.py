@@ -12,7 +12,7 @@ from textcapsules.text import encode
 from textcapsules.text.batch import make_batch
 from textcapsules.text.encode import Encoder, drop_unreadable, word_ids
 from textcapsules.text.vocabulary import TextTokenizer
-from textcapsules.training.calibrate import join_documents
+from textcapsules.training.join import join_documents
 
 TEXTS = ["The cat sat", "on the mat!", "zzz 💥", "", "a <script>cat</script>"]
 

@@ -13,7 +13,8 @@ from run_folders import figures, vectors_file, weights
 from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.config import preset as preset_run
 from textcapsules.model.classifier import MODEL_FILES, TextClassifier
-from textcapsules.training.calibrate import LabelThresholds, joined_pairs
+from textcapsules.training.calibrate import THRESHOLD_RULES, Thresholds
+from textcapsules.training.join import joined_pairs, with_joined
 from textcapsules.training.loop import Step, Trainer
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
@@ -180,10 +181,8 @@ def test_each_label_has_its_own_threshold_where_that_was_asked_for(
     source, tmp_path, monkeypatch
 ):
     each = np.array([0.125, 0.5, 0.96875])
-    monkeypatch.setattr(
-        "textcapsules.training.selection.label_thresholds",
-        lambda scores, targets, objective: LabelThresholds(each, 0.25, 1.0),
-    )
+    chosen = Thresholds(each, 0.25, 1.0)
+    monkeypatch.setitem(THRESHOLD_RULES, "per-label", lambda *_: chosen)
     changes = {"thresholds": "per-label", "task": "multi-label", "epochs": 1}
     record = train(tiny_config(source, train=changes), tmp_path / "model").record
     assert record["calibration"]["thresholds"] == each.tolist()
@@ -261,7 +260,9 @@ def test_rate_that_changes_nothing_leaves_weights_as_drawn(source, tmp_path):
 def test_joined_documents_join_two_labels_anew_each_epoch(source):
     trainer = trainer_of(tiny_config(source, train={"joined": 0.5}))
     n_single = len(trainer.train.documents)
-    first, again, second = (trainer.epoch_documents(epoch) for epoch in (0, 0, 1))
+    first, again, second = (
+        with_joined(trainer.config, trainer.train, epoch) for epoch in (0, 0, 1)
+    )
     assert len(first.documents) == len(first.targets) == n_single + n_single // 2
     assert (first.targets[:n_single].sum(1) == 1).all()
     assert (first.targets[n_single:].sum(1) == 2).all()
@@ -280,7 +281,7 @@ def test_training_texts_are_joined_by_texts_or_by_labels(tmp_path, joined_by):
     source = write_csv(tmp_path / "uneven.csv", kept)
     changes = {"joined": 4.0, "joined_by": joined_by}
     trainer = trainer_of(tiny_config(source, train=changes))
-    documents, targets = trainer.epoch_documents(3)
+    documents, targets = with_joined(trainer.config, trainer.train, 3)
     n_single = len(trainer.train.documents)
     assert len(documents) == 5 * n_single
     pairs = joined_pairs(trainer.train.targets, 4 * n_single, [0, 3], by=joined_by)

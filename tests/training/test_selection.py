@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from textcapsules.config import RunConfig
 from textcapsules.training import selection
-from textcapsules.training.calibrate import joined_pairs
+from textcapsules.training.join import joined_pairs
 from textcapsules.training.prepare import Encoded
 from textcapsules.training.selection import DevSet
 

@@ -1,5 +1,18 @@
-"""Training, in order.
+"""Training, from options to a model folder; a module imports only from those above it.
 
-`losses`, `metrics`, `calibrate`, `resolve`, `machine`, `prepare`, `selection`,
-`optimise`, `checkpoint`, `start`, `steps`, `loop`, `folder`, `run`.
+`losses`: what training minimises
+`metrics`: accuracy, exact match, precision, recall and F1
+`calibrate`: the rules that choose thresholds
+`resolve`: options left on auto, settled by the data
+`machine`: enough memory, and a GPU that is awake in time
+`prepare`: corpus, vocabulary, word vectors and documents
+`join`: two texts with one label each become one with two
+`selection`: which epoch and which thresholds dev asks for
+`optimise`: Adam, its learning rate, and the average of the weights
+`checkpoint`: the state of a run, to go on with it
+`start`: capsules scaled to a length before the first step
+`steps`: one pass over the texts, also as CUDA graphs
+`loop`: epochs, each with a record
+`folder`: whose folder it is, and its lock
+`run`: all of it together
 """

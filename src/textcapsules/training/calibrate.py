@@ -1,40 +1,34 @@
-"""Choose when a score is high enough, without one multi-label annotation.
+"""Choose the thresholds: how high a score must be for its label to be given.
 
-Training texts carry one label, yet a new text may deserve several. Two single-label
-development documents of different classes, joined, make a document with two known
-labels. On such documents, and the single ones beside them, a threshold (and an epoch)
-can be chosen honestly: the test set is never looked at. Scores of any model can be
-calibrated this way.
-
-One threshold serves all labels, or each has its own (`label_thresholds`): where a
-logistic model of its scores, whose biases are drawn towards their mean, passes a cut
-that all labels share.
+Every rule that turns scores and known labels into thresholds is here and nowhere else:
+`THRESHOLD_RULES` lists the rules by the names that the option `--thresholds` has, and
+`OBJECTIVES` what a rule may make best. A rule sees any model's scores; on which
+documents it sees them is `selection`'s concern. A label is given if its score is at
+least its threshold.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "LabelThresholds",
+    "THRESHOLD_RULES",
+    "UNCALIBRATED",
+    "Thresholds",
     "best_threshold",
-    "join_documents",
-    "join_texts",
-    "joined_pairs",
+    "common_threshold",
     "judge_decisions",
     "label_thresholds",
 ]
 
-PAIRED_BY = ("texts", "labels")
+UNCALIBRATED = 0.5  # the threshold where there is nothing to choose it on
 MAX_CANDIDATES = 400
-CLIP = 1e-4  # least distance of a score from 0 and 1 where its logit is taken
+CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its logit is taken
 HALF_WAY = 20  # positive texts that bring a label's bias half way to its own
-# Draws the slope towards 1, the scores as they are; far too weak to matter unless the
-# labels are told apart without error, where no slope would be steep enough.
+# Draws the slope towards 1, which leaves the scores as they are. It matters only if the
+# scores separate the labels without error: any slope could then be steeper.
 SLOPE_RIDGE = 1e-3
 MAX_STEPS = 100  # of Newton's method, which needs about ten
 
@@ -50,126 +44,11 @@ def micro_f1(predicted: NDArray, targets: NDArray) -> float:
     return float(2 * hits / max(predicted.sum() + targets.sum(), 1))
 
 
-# Computed directly, not by `metrics`: a search calls one hundreds of times an epoch.
+# Faster than those of `metrics`: a search calls one hundreds of times per epoch.
 OBJECTIVES: dict[str, Callable[[NDArray, NDArray], float]] = {
     "exact-match": exact_match,
     "micro-f1": micro_f1,
 }
-
-
-def joined_pairs(
-    targets: NDArray, n_pairs: int, seed: Any, *, by: str = "texts"
-) -> NDArray:
-    """Draw `n_pairs` pairs of rows (N, 2) that share no label.
-
-    By texts, each row is the first of a pair in turn, and common labels are as common
-    among the pairs. By labels, every label is as likely in a pair as any other: which
-    labels real texts have together, single ones cannot tell. Rows whose labels all
-    others share have no partner and are left out.
-    """
-    if by not in PAIRED_BY:
-        raise ValueError(f"by must be {' or '.join(PAIRED_BY)}; got {by!r}.")
-    rng = np.random.default_rng(seed)
-    targets = targets.astype(bool)
-    if by == "labels":
-        return label_pairs(targets, n_pairs, rng)
-    pairs, n_texts = [], len(targets)
-    order: list[int] = []
-    lonely: set[int] = set()
-    apart: dict[bytes, NDArray] = {}  # rows that share none of a row's labels
-    while len(pairs) < n_pairs and len(lonely) < n_texts:
-        order = order or rng.permutation(n_texts).tolist()
-        first = order.pop()
-        labels = targets[first].tobytes()
-        if labels not in apart:
-            apart[labels] = np.flatnonzero(~(targets & targets[first]).any(1))
-        partners = apart[labels]
-        if not targets[first].any():  # a text without labels shares none with itself
-            partners = partners[partners != first]
-        if len(partners) == 0:
-            lonely.add(first)
-            continue
-        pairs.append((first, int(rng.choice(partners))))
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
-def label_pairs(targets: NDArray, n_pairs: int, rng: np.random.Generator) -> NDArray:
-    """Draw a label, a row that has it, another label, and a row that has that one.
-
-    The second row shares no label with the first.
-    """
-    rows = [np.flatnonzero(column) for column in targets.T]  # of each label
-    pairs: list[tuple[int, int]] = []
-    partners: dict[bytes, list[NDArray]] = {}  # of a first row's labels, by label
-    usable = [label for label, found in enumerate(rows) if len(found)]
-    while len(pairs) < n_pairs and usable:
-        label = usable[rng.integers(len(usable))]
-        first = int(rng.choice(rows[label]))
-        labels = targets[first].tobytes()
-        if labels not in partners:
-            is_apart = ~(targets & targets[first]).any(1)  # (N,)
-            apart = [found[is_apart[found]] for found in rows]
-            partners[labels] = [found for found in apart if len(found)]
-        if not partners[labels]:
-            rows[label] = rows[label][rows[label] != first]
-            usable = [label for label, found in enumerate(rows) if len(found)]
-            continue
-        others = partners[labels][rng.integers(len(partners[labels]))]
-        pairs.append((first, int(rng.choice(others))))
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
-def join_documents(
-    documents: Sequence[NDArray],
-    targets: NDArray,
-    pairs: NDArray,
-    max_tokens: int,
-    *,
-    share: float = 1.0,
-    seed: Any = 0,
-) -> tuple[list[NDArray], NDArray]:
-    """Join token numbers pair by pair; each half is cut so that both are read.
-
-    Args:
-        documents: single ones.
-        targets: (N, J), their labels.
-        pairs: (P, 2), which of them to join.
-        max_tokens: of a joined document.
-        share: below one, a stretch of one of the two is taken (`cut_one`): few texts
-            speak of two things at equal length.
-        seed: of what is cut.
-    """
-    half, random = max(max_tokens // 2, 1), np.random.default_rng(seed)
-    joined = []
-    for pair in pairs:
-        parts = [documents[row][:half] for row in pair]
-        joined.append(np.concatenate(cut_one(parts, share, random)))
-    return joined, np.maximum(targets[pairs[:, 0]], targets[pairs[:, 1]])
-
-
-def join_texts(
-    texts: Sequence[str], pairs: NDArray, *, share: float = 1.0, seed: Any = 0
-) -> list[str]:
-    """Join texts pair by pair, for models that read text; `share` as for documents."""
-    if share == 1:
-        return [f"{texts[first]} {texts[second]}" for first, second in pairs]
-    random, words = np.random.default_rng(seed), [text.split() for text in texts]
-    return [
-        " ".join(chain(*cut_one([words[row] for row in pair], share, random)))
-        for pair in pairs
-    ]
-
-
-def cut_one(parts: list[Any], share: float, random: np.random.Generator) -> list[Any]:
-    """Cut one of two sequences, drawn, to a stretch of at least `share` of it."""
-    if share == 1:
-        return parts
-    which = int(random.integers(2))
-    n_all = len(parts[which])
-    n_kept = math.ceil(random.uniform(share, 1) * n_all)
-    start = int(random.integers(n_all - n_kept + 1))
-    parts[which] = parts[which][start : start + n_kept]
-    return parts
 
 
 def best_threshold(
@@ -177,10 +56,10 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return the threshold that makes the objective best, and that best value.
 
-    A class is predicted where its score is at least the threshold. Candidates lie
-    midway between neighbouring scores, so none accepts or refuses everything; of equal
-    ones the middle is taken, which is the least sensitive to new texts. Where all
-    scores are the same there is no candidate, and the threshold is a half.
+    Candidates lie midway between neighbouring scores, so none accepts or refuses
+    everything. Of several that are equally good the middle one is taken, which is the
+    least sensitive to new texts. If all scores are the same there is no candidate, and
+    the threshold is `UNCALIBRATED`.
     """
     judge = objective_of(objective)
     levels = np.unique(scores)
@@ -188,7 +67,7 @@ def best_threshold(
         levels = np.quantile(levels, np.linspace(0, 1, MAX_CANDIDATES))
     middles = (levels[1:] + levels[:-1]) / 2
     if len(middles) == 0:
-        middles = np.array([0.5])
+        middles = np.array([UNCALIBRATED])
     truth = targets.astype(bool)
     values = np.array([judge(scores >= t, truth) for t in middles])
     best = np.flatnonzero(values == values.max())
@@ -197,7 +76,7 @@ def best_threshold(
 
 
 def objective_of(name: str) -> Callable[[NDArray, NDArray], float]:
-    """Return what judges decisions, by its name."""
+    """Return the function that judges decisions, by its name."""
     if name not in OBJECTIVES:
         names = " or ".join(OBJECTIVES)
         raise ValueError(f"objective must be {names}; got {name!r}.")
@@ -210,17 +89,25 @@ def judge_decisions(
     thresholds: float | NDArray,
     objective: str = "exact-match",
 ) -> float:
-    """Return the objective's value (N, J), with one threshold or one per label (J,)."""
-    past = scores >= np.asarray(thresholds, dtype=scores.dtype)
-    return objective_of(objective)(past, targets.astype(bool))
+    """Return the objective's value with one threshold, or with one per label (J,)."""
+    predicted = scores >= np.asarray(thresholds, dtype=scores.dtype)  # (N, J)
+    return objective_of(objective)(predicted, targets.astype(bool))
 
 
-class LabelThresholds(NamedTuple):
-    """A threshold per label, and what they are worth on the documents of the fit."""
+class Thresholds(NamedTuple):
+    """A threshold per label, and the objective that they reach."""
 
     each: NDArray[np.float64]  # (J,)
-    common: float  # of a label without a text
+    common: float  # the threshold of a label without a text
     value: float
+
+
+def common_threshold(
+    scores: NDArray, targets: NDArray, objective: str = "exact-match"
+) -> Thresholds:
+    """Return the best threshold that is the same for all labels."""
+    threshold, value = best_threshold(scores, targets, objective)
+    return Thresholds(np.full(scores.shape[1], threshold), threshold, value)
 
 
 def label_thresholds(
@@ -229,29 +116,28 @@ def label_thresholds(
     objective: str = "exact-match",
     *,
     ridge: float | None = None,
-) -> LabelThresholds:
+) -> Thresholds:
     """Return a threshold per label, near a common one for labels with few texts.
 
-    The probability of label j is modelled as p_j = σ(α z_j + β_j), z_j the logit of its
-    score (clipped, so that lengths and probabilities are treated alike), with one slope
-    α for all labels. Minimised is the log-loss, summed over texts and labels, plus
-    λ Σ_j (β_j - mean β)². The threshold of label j is the score where α z + β_j equals
-    a cut, the same for all labels, that makes the objective best (`best_threshold`). A
-    label without a positive text has the mean of the biases.
+    The probability of label j is modelled as p_j = σ(α z_j + β_j). z_j is the logit of
+    its score (clipped, so that lengths and probabilities are treated alike), and the
+    slope α is the same for all labels. The fit minimises the log-loss, summed over
+    texts and labels, plus λ Σ_j (β_j - mean β)². The threshold of label j is the score
+    where α z + β_j equals a cut; the cut is the same for all labels and makes the
+    objective best (`best_threshold`). A label without a positive text has the mean of
+    the biases.
 
-    Where that is no better on these documents than one threshold, it is that one.
+    If that is no better on these documents than one common threshold, all labels have
+    the common one.
 
     Args:
         scores: (N, J), between 0 and 1.
         targets: (N, J).
         objective: "exact-match" or "micro-f1".
-        ridge: λ; by default so large that a label with 20 positive texts lies about
-            half way between the mean and what its own texts say, one with n about
-            n / (n + 20) of the way.
+        ridge: λ. By default, a label with n positive texts goes about n / (n + 20) of
+            the way from the mean to what its own texts say.
     """
-    one, reached = best_threshold(scores, targets, objective)
-    n_labels = scores.shape[1]
-    common = LabelThresholds(np.full(n_labels, one), one, reached)
+    common = common_threshold(scores, targets, objective)
     truth = targets.astype(bool)
     seen = truth.any(0)  # (J,)
     logits = logit(scores)  # (N, J)
@@ -259,26 +145,35 @@ def label_thresholds(
         return common
     if ridge is None:
         ridge = default_ridge(logits[:, seen], truth[:, seen])
-    slope, own = fit_biases(logits[:, seen], truth[:, seen], ridge)
-    if slope <= 0:  # a higher score speaks against its label: nothing to go by
+    slope, seen_biases = fit_biases(logits[:, seen], truth[:, seen], ridge)
+    if slope <= 0:  # a higher score speaks against its label: the fit is no guide
         return common
-    biases = np.full(n_labels, own.mean())
-    biases[seen] = own
+    biases = np.full(len(seen), seen_biases.mean())
+    biases[seen] = seen_biases
     # On the logits of p, which do not run together at 0 and 1 as p does.
     cut, _ = best_threshold(slope * logits + biases, targets, objective)
     each = sigmoid((cut - biases) / slope)
     value = judge_decisions(scores, targets, each, objective)
-    if value <= reached:
+    if value <= common.value:
         return common
-    return LabelThresholds(each, float(sigmoid((cut - own.mean()) / slope)), value)
+    unseen = float(sigmoid((cut - seen_biases.mean()) / slope))
+    return Thresholds(each, unseen, value)
+
+
+# By the names of the option `--thresholds`: from scores (N, J), targets (N, J) and the
+# objective's name to thresholds.
+THRESHOLD_RULES: dict[str, Callable[[NDArray, NDArray, str], Thresholds]] = {
+    "one": common_threshold,
+    "per-label": label_thresholds,
+}
 
 
 def default_ridge(logits: NDArray, truth: NDArray) -> float:
     """Return the λ that weighs as much as `HALF_WAY` positive texts of a label.
 
-    What texts say of a bias is the sum of p (1 - p) over them, its information. Under
-    one bias for all labels, n positive texts have about n times that of all texts and
-    labels divided by all positives; 2 λ is the information of the penalty.
+    The information that texts have about a bias is the sum of p (1 - p) over them. With
+    one bias for all labels, n positive texts have about n times the sum over all texts
+    and labels, divided by the number of positives. The penalty's information is 2 λ.
     """
     slope, bias = fit_biases(logits.reshape(-1, 1), truth.reshape(-1, 1), 0.0)
     p = sigmoid(slope * logits + bias)

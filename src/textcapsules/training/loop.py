@@ -1,9 +1,8 @@
-"""The training loop: yields a record an epoch, prints nothing.
+"""The training loop: yields one record per epoch, prints nothing.
 
 Everything random in an epoch is drawn from (seed, epoch), so that an epoch is a
-function of the weights and moments it starts from.
-
-Fit a system that needs no gradient: one pass, recorded as one epoch.
+function of the weights and moments that it starts from. A system that needs no gradient
+is fitted in one pass, which is recorded as one epoch (`fit_system`).
 """
 
 import math
@@ -22,18 +21,22 @@ from textcapsules.config import RunConfig
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import gives_several
 from textcapsules.text.batch import epoch_batches
-from textcapsules.training.calibrate import join_documents, joined_pairs
 from textcapsules.training.checkpoint import Best, Progress, tensors_of
-from textcapsules.training.optimise import AveragedWeights, changes_by_step, rate_at
+from textcapsules.training.join import with_joined
+from textcapsules.training.optimise import (
+    AveragedWeights,
+    changes_by_step,
+    rate_at,
+)
 from textcapsules.training.prepare import Encoded
 from textcapsules.training.selection import DevSet
 from textcapsules.training.steps import make_steps
 
-__all__ = ["Step", "Trainer", "fit_system", "with_joined"]
+__all__ = ["Step", "Trainer", "fit_system"]
 
 
 class Step(NamedTuple):
-    """What a progress bar wants to know."""
+    """What a progress bar shows after a batch."""
 
     epoch: int
     step: int
@@ -62,7 +65,7 @@ class Trainer:
 
     @property
     def n_epochs(self) -> int:
-        """Return the passes over the texts, at most."""
+        """Return the maximum number of passes over the texts."""
         n_epochs = self.config.train.epochs
         assert n_epochs is not None  # `resolve` has settled it
         return n_epochs
@@ -72,15 +75,15 @@ class Trainer:
     ) -> Iterator[dict[str, Any]]:
         """Run the epochs still to come and yield the record of each."""
         for epoch in range(len(self.progress.records), self.n_epochs):
-            if self.exhausted():
+            if self.out_of_patience():
                 return
             yield self.run_epoch(epoch, on_step)
 
-    def exhausted(self) -> bool:
+    def out_of_patience(self) -> bool:
         """Tell whether the dev score has not risen for `patience` epochs.
 
-        A network that has not begun to learn is waited for: deep ones may stand still
-        for epochs, and then do.
+        Epochs do not count until the network has begun to learn: deep ones may need
+        several epochs before they do.
         """
         patience, records = self.config.train.patience, self.progress.records
         if not patience or not records:
@@ -93,13 +96,13 @@ class Trainer:
     def run_epoch(
         self, epoch: int, on_step: Callable[[Step], None] | None
     ) -> dict[str, Any]:
-        """Train for one epoch, judge it on dev, and keep the weights if best.
+        """Train for one epoch, judge it on dev, and keep its weights if they are best.
 
         The record's `learning_rate` is that of the epoch's last step.
         """
         started = time.perf_counter()
         seed = self.config.train.seed
-        # One integer from two, so that no two (seed, epoch) share their draws.
+        # One integer made of two, so that every (seed, epoch) has its own draws.
         torch.manual_seed(
             int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
         )
@@ -123,15 +126,15 @@ class Trainer:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that a checkpoint needs, as it is and not copied."""
+        """Return all tensors that a checkpoint needs, not copied."""
         return tensors_of(self.network, self.optimiser, self.average)
 
     def train_once(
         self, epoch: int, on_step: Callable[[Step], None] | None
     ) -> tuple[float, float]:
-        """Go over the training texts once: the mean loss per text and the last rate."""
-        documents, targets = self.epoch_documents(epoch)
-        # Where lengths are to be mixed, all count as the same.
+        """Train on every text once; return the mean loss per text and the last rate."""
+        documents, targets = with_joined(self.config, self.train, epoch)
+        # A network that wants batches of mixed lengths gets them as if all were equal.
         mixed = getattr(self.network, "mixed_lengths", False)
         batches = epoch_batches(
             [0 if mixed else len(ids) for ids in documents],
@@ -146,7 +149,7 @@ class Trainer:
             if step == 0 or changes_by_step(train):
                 rate = rate_at(train, epoch, step, n_steps)
                 self.steps.set_rate(rate)
-            loss = next(losses)  # the step is made here
+            loss = next(losses)  # makes the step
             if self.average is not None:
                 self.average.update(epoch * n_steps + step)
             total += loss
@@ -161,16 +164,11 @@ class Trainer:
             )
         return mean, rate
 
-    def epoch_documents(self, epoch: int) -> Encoded:
-        """Return the training texts, with fresh joined ones if asked for."""
-        return with_joined(self.config, self.train, epoch)
-
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it."""
-        select = self.config.train.select
-        score = record["dev_score"]
-        before = self.progress.best
-        if before is not None and select != "last" and score <= before.score:
+        score, before = record["dev_score"], self.progress.best
+        keeps_last = self.config.train.select == "last"
+        if before is not None and not keeps_last and score <= before.score:
             return before
         frozen = {
             name
@@ -185,33 +183,10 @@ class Trainer:
         return Best(record["epoch"] - 1, score, weights)
 
 
-def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
-    """Return the training texts and, if asked for, an epoch's draw of joined ones."""
-    n_joined = round(config.train.joined * len(train.documents))
-    if not n_joined:
-        return train
-    pairs = joined_pairs(
-        train.targets,
-        n_joined,
-        [config.train.seed, epoch],
-        by=config.train.joined_by,
-    )
-    joined, targets = join_documents(
-        *train,
-        pairs,
-        config.text.max_tokens,
-        share=config.train.joined_share,
-        seed=[config.train.seed, epoch, 1],
-    )
-    return Encoded(
-        [*train.documents, *joined], np.concatenate([train.targets, targets])
-    )
-
-
 def fit_system(
     config: RunConfig, system: ClassicSystem, train: Encoded, dev: DevSet
 ) -> Progress:
-    """Fit on the training texts, joined ones among them if asked for; judge on dev."""
+    """Fit on the training texts (with joined ones if asked for) and judge on dev."""
     started = time.perf_counter()
     documents, targets = with_joined(config, train, 0)
     system.fit(documents, targets)
@@ -228,9 +203,9 @@ def fit_system(
 
 
 def log_loss(scores: NDArray, targets: NDArray, *, several: bool) -> float:
-    """Return the mean cross-entropy a text, of each class alone if `several`."""
-    likely = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
-    loss = -targets * np.log(likely)
+    """Return the mean cross-entropy per text; if `several`, each class is binary."""
+    p = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
+    loss = -targets * np.log(p)
     if several:
-        loss -= (1 - targets) * np.log(1 - likely)
+        loss -= (1 - targets) * np.log(1 - p)
     return float(loss.sum(1).mean())

@@ -1,53 +1,101 @@
-"""A running average of the weights, which is judged and kept in their place.
+"""What moves the weights: Adam, the learning rate of a step, a running average.
 
-The weights of single steps scatter around where they are heading; their average is
-nearer to it. Only what is learnt is averaged: running statistics are the network's own.
-
-The learning rate of every step: a warm-up, a fall to zero, a factor per epoch.
-
-Every epoch has as many steps as any other (as many texts are joined in each), so step k
-of all n is known from the epoch and the step in it.
+Every epoch has the same number of steps (as many texts are joined in each), so the
+number of a step among all steps follows from its epoch and its place there.
 """
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from textcapsules.base.errors import TextCapsulesError
-from textcapsules.config import TrainConfig
+from textcapsules.config import RunConfig, TrainConfig
 
-__all__ = ["AveragedWeights", "changes_by_step", "rate_at"]
+__all__ = [
+    "AveragedWeights",
+    "changes_by_step",
+    "make_optimiser",
+    "rate_at",
+]
+
+
+def make_optimiser(
+    network: nn.Module, config: RunConfig, device: torch.device
+) -> torch.optim.Adam:
+    """Return Adam, or AdamW if weights decay."""
+    kind = torch.optim.AdamW if config.train.weight_decay else torch.optim.Adam
+    return kind(
+        [
+            # A tensor, so that a captured step reads the rate set last.
+            {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
+            for group in parameter_groups(network, config)
+        ],
+        fused=True,
+        capturable=device.type == "cuda",
+    )
+
+
+def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
+    """Return the parameters that Adam updates, grouped by learning rate and decay.
+
+    Word vectors from a file are good already and may have a lower rate; those drawn at
+    random take the same rate as the rest. Only the weights of products decay: large
+    biases and gains are no sign of overfitting, and the vector of a rare word would
+    fade between the texts that have it.
+    """
+    share = 1.0 if config.text.vectors is None else config.train.vector_rate
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Embedding)]
+    words = {id(layer.weight) for layer in layers}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_word = id(parameter) in words
+        # A capsule's bias may have several dimensions, so its name decides.
+        spared = is_word or parameter.ndim < 2 or "bias" in name.rpartition(".")[2]
+        key = share if is_word else 1.0, 0.0 if spared else config.train.weight_decay
+        groups.setdefault(key, []).append(parameter)
+    # A fixed order, since checkpoints store the moments by number.
+    return [
+        {"params": groups[key], "share": key[0], "weight_decay": key[1]}
+        for key in sorted(groups, key=lambda key: (key[0] != 1, -key[1]))
+    ]
 
 
 class AveragedWeights:
-    """The average after every step so far: mean <- d mean + (1 - d) weights."""
+    """A running average of the weights: mean <- d mean + (1 - d) weights, per step.
+
+    The weights of single steps scatter around the point that they approach; their
+    average is nearer to it. Only parameters are averaged, no running statistics.
+    """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
         learnt = {n: p for n, p in network.named_parameters() if p.requires_grad}
-        # Captured steps write to the weights where they are, so these stay theirs.
+        # Captured steps write to the weights in place, so these stay up to date.
         self.weights: list[Tensor] = [p.detach() for p in learnt.values()]
         self.mean: dict[str, Tensor] = {
             n: p.detach().clone() for n, p in learnt.items()
         }
 
     def update(self, step: int) -> None:
-        """Take in the weights after a step, counted from 0 over all epochs.
+        """Add the weights after a step, counted from 0 over all epochs.
 
-        The past weighs less at first, when it is mostly how the weights were drawn.
+        The past weighs less at first, when it is mostly the initial weights.
         """
         decay = min(self.decay, (1 + step) / (10 + step))
-        # One kernel for all of them, after the captured step.
+        # One kernel for all weights, after the captured step.
         torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
             list(self.mean.values()), self.weights, 1 - decay
         )
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the network have the average for as long as the block runs."""
+        """Give the network the average while the block runs."""
         raw = [weight.clone() for weight in self.weights]
         for weight, mean in zip(self.weights, self.mean.values(), strict=True):
             weight.copy_(mean)
@@ -59,12 +107,12 @@ class AveragedWeights:
 
 
 def changes_by_step(train: TrainConfig) -> bool:
-    """Tell whether the rate depends on the step, and so on how many there will be."""
+    """Tell whether the rate depends on the step, and so on the number of epochs."""
     return train.schedule != "constant" or train.warmup > 0
 
 
 def rate_at(train: TrainConfig, epoch: int, step: int, n_steps: int) -> float:
-    """Return the learning rate of a step, one of `n_steps` in its epoch.
+    """Return the learning rate of a step: warm-up, fall to zero, factor per epoch.
 
     >>> train = TrainConfig(
     ...     learning_rate=1.0, epochs=2, schedule="linear", warmup=0.5

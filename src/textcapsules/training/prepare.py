@@ -36,6 +36,7 @@ from textcapsules.text.vectors import (
     words_with_vectors,
 )
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
+from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.machine import check_memory
 from textcapsules.training.resolve import resolve
 
@@ -78,8 +79,8 @@ def data_warnings(corpus: Corpus) -> list[str]:
     if len(dev) < 2:
         found.append(
             f"the dev set has {len(corpus.dev)} {plural(len(corpus.dev), 'text')} of "
-            f"{len(dev)} {plural(len(dev), 'label')}: the threshold stays at 0.5, "
-            "uncalibrated. Add texts, or raise --dev-fraction."
+            f"{len(dev)} {plural(len(dev), 'label')}: the threshold stays at "
+            f"{UNCALIBRATED}, uncalibrated. Add texts, or raise --dev-fraction."
         )
     return found
 

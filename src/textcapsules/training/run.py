@@ -32,6 +32,7 @@ from textcapsules.model.classifier import (
     read_run_config,
     write_config,
 )
+from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.checkpoint import (
     LastEpoch,
     Progress,
@@ -341,8 +342,8 @@ def classifier_of(
 ) -> TextClassifier:
     """Return the run's network with its vocabulary, labels and a threshold of each."""
     names = prepared.corpus.labels
-    least = (0.5,) * len(names) if thresholds is None else tuple(thresholds)
-    labels = Labels(names, least, prepared.config.train.task)
+    thresholds = thresholds or (UNCALIBRATED,) * len(names)
+    labels = Labels(names, tuple(thresholds), prepared.config.train.task)
     return TextClassifier(prepared.config, prepared.tokenizer, labels, prepared.network)
 
 

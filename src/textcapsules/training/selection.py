@@ -1,9 +1,9 @@
-"""What is chosen on the development set: the epoch to keep, and the thresholds.
+"""Choose on the development set which epoch to keep, and calibrate its thresholds.
 
-A model that must give several labels is judged on documents with several. Where the
-development set has none, they are made by joining two of its documents (`calibrate`),
-and the single ones stand beside them: on joined documents alone, the threshold of a
-network that was never shown two labels comes out far too low.
+A model that must give several labels is judged on documents with several labels. A dev
+set that has none gets them by joining two of its documents (`join`). The single ones
+are used too: on joined documents alone, the threshold of a network that was never shown
+two labels comes out far too low. How scores become thresholds is in `calibrate`.
 """
 
 import math
@@ -17,40 +17,27 @@ from textcapsules.config import RunConfig
 from textcapsules.model.builder import System
 from textcapsules.model.score import highest, score_documents
 from textcapsules.training.calibrate import (
-    best_threshold,
-    join_documents,
-    joined_pairs,
+    THRESHOLD_RULES,
+    UNCALIBRATED,
     judge_decisions,
-    label_thresholds,
 )
+from textcapsules.training.join import draw_joined
 from textcapsules.training.prepare import Encoded
 
 __all__ = ["DevSet"]
 
 
 class DevSet:
-    """Development documents, and the multi-label ones made of them."""
+    """Development documents, and the joined ones made of them."""
 
     def __init__(self, config: RunConfig, dev: Encoded) -> None:
         self.config, self.dev = config, dev
-        self.joined: Encoded | None = None  # where some of dev have several labels
+        self.joined: Encoded | None = None  # made if no document has several labels
         if (dev.targets.sum(1) > 1).any():
             self.source = "dev documents"
             return
-        pairs = joined_pairs(
-            dev.targets,
-            len(dev.documents),
-            config.data.split_seed,
-            by=config.train.joined_by,
-        )
-        joined = join_documents(
-            *dev,
-            pairs,
-            config.text.max_tokens,
-            share=config.train.joined_share,
-            seed=config.data.split_seed,
-        )
-        self.joined = Encoded(*joined)
+        seed = config.data.split_seed
+        self.joined = draw_joined(config, dev, len(dev.documents), seed, seed)
         self.source = {
             "joined": "joined dev documents",
             "single+joined": "single and joined dev documents",
@@ -69,7 +56,7 @@ class DevSet:
 
     @cached_property
     def majority_limit(self) -> float:
-        """Accuracy that such guessing may reach by chance: two deviations up.
+        """Accuracy that such guessing may reach by chance: two deviations higher.
 
         >>> from textcapsules.config import preset
         >>> dev = Encoded([np.array([1])] * 100, np.eye(2)[[0] * 50 + [1] * 50])
@@ -82,7 +69,7 @@ class DevSet:
         return share + 2 * math.sqrt(share * (1 - share) / len(self.dev.targets))
 
     def judge(self, network: System) -> dict[str, float]:
-        """Return an epoch's dev figures; `dev_score` is what selection looks at."""
+        """Return an epoch's dev figures; the best `dev_score` decides what is kept."""
         scores = score_documents(network, self.dev.documents)
         accuracy = self.accuracy(scores)
         if self.config.train.select != "joined":
@@ -111,21 +98,22 @@ class DevSet:
     def calibrate(
         self, network: System, scores: NDArray | None = None
     ) -> dict[str, Any]:
-        """Return the best thresholds, and what they are worth.
+        """Return the best thresholds, and the objective that they reach.
 
-        `threshold` is for all labels; where they have one each, those are `thresholds`,
-        and `threshold` is what a label without a text has. `value` is the objective on
-        all documents used, `value_single` and `value_joined` (`value_several` where dev
-        has documents with several labels) on each part.
+        `threshold` is for all labels. If each label has its own, those are
+        `thresholds`, and `threshold` is that of a label without a text. `value` is the
+        objective on all documents used; `value_single` and `value_joined` are those of
+        each part (`value_several` if dev has documents with several labels).
 
         Args:
-            network: what is calibrated.
-            scores: of the dev documents, where they are known.
+            network: the system to calibrate.
+            scores: its scores of the dev documents, if they are known.
         """
         train = self.config.train
-        # No two dev documents differ in label: one threshold is as good as another.
+        # No two dev documents differ in label: no threshold is better than another.
         if self.joined is not None and not self.joined.documents:
-            return {"threshold": 0.5, "value": 0.0, "documents": 0, "on": "nothing"}
+            nothing = {"value": 0.0, "documents": 0, "on": "nothing"}
+            return {"threshold": UNCALIBRATED, **nothing}
         if scores is None:
             scores = score_documents(network, self.dev.documents)
         parts = self.parts(network, scores)
@@ -134,24 +122,18 @@ class DevSet:
             np.concatenate(each)
             for each in zip(*(parts[name] for name in names), strict=True)
         )
-        found: dict[str, Any] = {}
-        if train.thresholds == "per-label":
-            least, threshold, value = label_thresholds(
-                used, targets, train.threshold_for
-            )
-            found["thresholds"] = least.tolist()
-        else:
-            least, value = best_threshold(used, targets, train.threshold_for)
-            threshold = least
-        worth = {
-            f"value_{name}": judge_decisions(*part, least, train.threshold_for)
+        rule = THRESHOLD_RULES[train.thresholds]
+        chosen = rule(used, targets, train.threshold_for)
+        per_label = train.thresholds != "one"
+        values = {
+            f"value_{name}": judge_decisions(*part, chosen.each, train.threshold_for)
             for name, part in parts.items()
         }
         return {
-            "threshold": threshold,
-            **found,
-            "value": value,
-            **worth,
+            "threshold": chosen.common,
+            **({"thresholds": chosen.each.tolist()} if per_label else {}),
+            "value": chosen.value,
+            **values,
             "objective": train.threshold_for,
             "documents": len(used),
             "on": self.source,

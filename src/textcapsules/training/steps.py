@@ -1,9 +1,9 @@
 """One pass over the training texts: batch by batch, or as captured CUDA graphs.
 
 `EagerSteps` runs anywhere. `GraphSteps` captures a whole training step (gather the
-batch, forward, loss, backward, clipping, Adam) once for each padded length and replays
-it, so that a step costs the GPU's work alone: no launches from Python, no waiting.
-Both take the same batches in the same order and agree to rounding.
+batch, forward, loss, backward, clipping, Adam) once per padded length and replays it,
+so that Python launches nothing and the GPU never waits. Both take the same batches in
+the same order and agree to rounding.
 """
 
 import logging
@@ -20,43 +20,35 @@ from textcapsules.config import RunConfig
 from textcapsules.model.layers import set_precision
 from textcapsules.text.batch import make_batch
 from textcapsules.training.losses import output_loss
+from textcapsules.training.optimise import make_optimiser
 
 __all__ = ["EagerSteps", "GraphSteps", "make_steps"]
 
 log = logging.getLogger(__name__)
 
-# Lengths are rounded up to this, or to what a network says of itself (`length_step`),
+# Lengths are rounded up to a multiple of this, or of the network's own `length_step`,
 # so that few graphs serve all batches.
 LENGTH_STEP = 8
 
-# cuBLAS takes 32 MiB for each stream unless told otherwise before its first product;
-# with this much, 128 KiB, it also promises the same bits every time. cuBLASLt shares
-# it, and PyTorch warns where it asks for more.
+# cuBLAS takes 32 MiB per stream unless this is set before its first product. With
+# 128 KiB it also promises the same bits every time. cuBLASLt shares that memory, and
+# PyTorch warns if it asks for more.
 if os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8") == ":16:8":
     os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "128")
 
 
 class EagerSteps:
-    """Steps as Python runs them."""
+    """Training steps as Python runs them, one batch after the other."""
 
     def __init__(
         self, config: RunConfig, network: nn.Module, device: torch.device
     ) -> None:
         self.config, self.network, self.device = config, network, device
         use_precision(network, config.train.precision, device)
-        kind = torch.optim.AdamW if config.train.weight_decay else torch.optim.Adam
-        self.optimiser = kind(
-            [
-                # A tensor, so that a captured step reads the rate set last.
-                {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
-                for group in parameter_groups(network, config)
-            ],
-            fused=True,
-            capturable=device.type == "cuda",
-        )
+        self.optimiser = make_optimiser(network, config, device)
 
     def set_rate(self, rate: float) -> None:
-        """Set the learning rate; a group has its share of it."""
+        """Set the learning rate of every group to its share of `rate`."""
         for group in self.optimiser.param_groups:
             group["lr"].fill_(rate * group["share"])
 
@@ -90,7 +82,7 @@ class EagerSteps:
 
 
 class GraphSteps(EagerSteps):
-    """The same steps, captured once for each padded length and replayed."""
+    """The same steps, captured once per padded length and replayed."""
 
     def __init__(
         self, config: RunConfig, network: nn.Module, device: torch.device
@@ -98,13 +90,13 @@ class GraphSteps(EagerSteps):
         super().__init__(config, network, device)
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.warm: set[int] = set()
-        self.pool: Any = None  # of memory, shared by the graphs
+        self.pool: Any = None  # memory that the graphs share
         self.refused = False  # a capture has failed
         self.rows = torch.zeros(
             config.train.batch_size, dtype=torch.int64, device=device
         )
         self.texts: tuple[Any, Any] = (None, None)  # on the device
-        self.shapes: list[torch.Size] = []  # of what is there
+        self.shapes: list[torch.Size] = []  # of the tensors on the device
         self.margin = 0
         self.length_step: int = getattr(network, "length_step", LENGTH_STEP)
 
@@ -115,7 +107,7 @@ class GraphSteps(EagerSteps):
         batches: Sequence[NDArray],
         epoch: int,
     ) -> Iterator[Tensor]:
-        """Yield the loss of every batch; the texts wait on the device all the while."""
+        """Yield the loss of every batch; all texts stay on the device."""
         self.network.train()
         self.load(documents, targets, epoch)
         order = torch.from_numpy(np.concatenate(batches)).to(self.device)
@@ -130,7 +122,7 @@ class GraphSteps(EagerSteps):
             yield self.step(chosen, longest, epoch) * len(rows)
 
     def load(self, documents: Sequence[NDArray], targets: NDArray, epoch: int) -> None:
-        """Put all texts on the device, unless they are the ones already there."""
+        """Put all texts on the device, unless they are there already."""
         if self.texts[0] is not documents or self.texts[1] is not targets:
             self.place(documents, targets)
             self.texts = documents, targets
@@ -141,7 +133,7 @@ class GraphSteps(EagerSteps):
             self.forget()
 
     def place(self, documents: Sequence[NDArray], targets: NDArray) -> None:
-        """Copy texts to the device, in place where the graphs know their place."""
+        """Copy texts to the device, in place if their shapes have not changed."""
         longest = padded_length(max(map(len, documents)), None, self.length_step)
         shape = (len(documents), longest, *documents[0].shape[1:])
         ids = np.zeros(shape, dtype=np.int64)  # (N, T) or (N, T, F)
@@ -161,19 +153,19 @@ class GraphSteps(EagerSteps):
         self.forget()
 
     def forget(self) -> None:
-        """Drop the graphs: what they have frozen is no longer so."""
+        """Drop the graphs: what they have recorded has changed."""
         self.graphs.clear()
         self.pool = None  # a pool goes with the last of its graphs
 
     def step(self, chosen: Tensor, longest: int, epoch: int) -> Tensor:
-        """Replay the step for this length; the first of a kind runs as it is.
+        """Replay the step for this length; the first one of a length is not captured.
 
-        That first run is a real step too: it lets kernels compile and libraries settle,
-        which a capture must not see.
+        It is a real step too: kernels compile and libraries set themselves up in it,
+        which must not happen during a capture.
         """
-        whole = len(chosen) == len(self.rows)
-        if self.refused or not whole or longest not in self.warm:
-            self.warm |= {longest} if whole else set()
+        is_full = len(chosen) == len(self.rows)
+        if self.refused or not is_full or longest not in self.warm:
+            self.warm |= {longest} if is_full else set()
             return self.gathered(chosen, longest, epoch)
         self.rows.copy_(chosen)
         if longest not in self.graphs:
@@ -196,54 +188,27 @@ class GraphSteps(EagerSteps):
         return graph, loss
 
     def refuse(self, error: RuntimeError) -> None:
-        """Go on without graphs: some operation of the network has no place in one."""
+        """Go on without graphs: some operation of the network cannot be captured."""
         reason = str(error).strip().splitlines()[0]
         log.warning("steps run uncaptured, which is slower: %s", reason)
         self.refused = True
         self.optimiser.zero_grad(set_to_none=True)  # what the failed capture left
-        if self.device.type == "cuda":  # and a generator that takes itself for captured
+        if self.device.type == "cuda":  # the generator still believes it is captured
             seed = torch.cuda.initial_seed()
             fresh = torch.Generator(self.device).manual_seed(seed)
             generator = torch.cuda.default_generators[self.device.index or 0]
             generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
     def gathered(self, rows: Tensor, longest: int, epoch: int) -> Tensor:
-        """Take a batch out of the texts on the device, and learn from it."""
+        """Update the weights on a batch of the texts on the device."""
         places = torch.arange(longest, device=self.device)
         mask = places < self.n_words[rows].unsqueeze(1)  # (B, T)
         ids = self.ids[:, :longest][rows]  # (B, T)
         return self.update(ids, mask, self.targets[rows], epoch)
 
 
-def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
-    """Return what Adam learns, in groups that share their rate and their decay.
-
-    Word vectors from a file are good already, and may have a rate of their own; words
-    drawn at random have all to learn, and take the same rate as the rest. Only the
-    weights of products decay: a bias or a gain is no sign of too close a fit, and the
-    vector of a rare word would fade between the texts that have it.
-    """
-    share = 1.0 if config.text.vectors is None else config.train.vector_rate
-    layers = [layer for layer in network.modules() if isinstance(layer, nn.Embedding)]
-    words = {id(layer.weight) for layer in layers}
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in network.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        is_word = id(parameter) in words
-        # A capsule's bias has as many dimensions as it has addresses.
-        spared = is_word or parameter.ndim < 2 or "bias" in name.rpartition(".")[2]
-        key = share if is_word else 1.0, 0.0 if spared else config.train.weight_decay
-        groups.setdefault(key, []).append(parameter)
-    # In an order that is the options' own: moments are stored by it.
-    return [
-        {"params": groups[key], "share": key[0], "weight_decay": key[1]}
-        for key in sorted(groups, key=lambda key: (key[0] != 1, -key[1]))
-    ]
-
-
 def use_precision(network: nn.Module, precision: str, device: torch.device) -> None:
-    """Form products as asked: the network's kernels, and the libraries on a GPU."""
+    """Set the precision of products: in the network's kernels and in GPU libraries."""
     set_precision(network, precision)
     if device.type == "cuda":
         fast = precision in ("tf32", "bf16")
@@ -252,7 +217,7 @@ def use_precision(network: nn.Module, precision: str, device: torch.device) -> N
 
 
 def padded_length(longest: int, limit: int | None, step: int = LENGTH_STEP) -> int:
-    """Round a length up, but not past the longest text's.
+    """Round a length up to a multiple of `step`, but not past `limit`.
 
     >>> padded_length(17, None), padded_length(0, None), padded_length(17, 20)
     (24, 8, 20)
@@ -266,7 +231,7 @@ def padded_length(longest: int, limit: int | None, step: int = LENGTH_STEP) -> i
 def make_steps(
     config: RunConfig, network: nn.Module, device: torch.device
 ) -> EagerSteps:
-    """Return captured steps on a GPU if the network allows it, plain ones elsewhere."""
+    """Return captured steps on a GPU if the network allows it, else eager ones."""
     if device.type == "cuda" and getattr(network, "capturable", True):
         return GraphSteps(config, network, device)
     return EagerSteps(config, network, device)

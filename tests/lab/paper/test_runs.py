@@ -13,12 +13,8 @@ from textcapsules.lab.paper.plan import Plan, select
 from textcapsules.lab.paper.quick import QUICK, quick_place, write_tiny_corpora
 from textcapsules.lab.paper.runs import Place, execute
 from textcapsules.model.score import score_documents
-from textcapsules.training.calibrate import (
-    best_threshold,
-    join_documents,
-    joined_pairs,
-    label_thresholds,
-)
+from textcapsules.training.calibrate import best_threshold, label_thresholds
+from textcapsules.training.join import join_documents, joined_pairs
 from textcapsules.training.prepare import target_matrix
 from textcapsules.training.run import train
 
