@@ -10,7 +10,7 @@ import pytest
 
 from textcapsules.config import TrainConfig
 from textcapsules.training import join
-from textcapsules.training.join import join_documents, join_texts, joined_pairs
+from textcapsules.training.join import join_documents, joined_pairs
 
 ONE_LABEL = np.eye(4)[np.repeat([0, 1, 2, 3], [5, 9, 2, 4])]  # 20 texts
 SEVERAL = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
@@ -182,11 +182,6 @@ def test_no_pairs_join_to_no_documents() -> None:
     assert labels.shape == (0, 1)
 
 
-def test_joined_texts_are_whole() -> None:
-    pairs = np.array([[0, 1], [1, 0]])
-    assert join_texts(["a b", "c"], pairs) == ["a b c", "c a b"]
-
-
 def test_of_one_of_two_joined_documents_a_stretch_is_kept() -> None:
     documents = [np.arange(100, 140), np.arange(200, 210), np.arange(0)]
     pairs = np.array([[0, 1]] * 400 + [[2, 0]] * 20)
@@ -214,17 +209,3 @@ def test_of_one_of_two_joined_documents_a_stretch_is_kept() -> None:
     other, _ = join_documents(documents, np.eye(3), pairs, 200, share=0.25, seed=4)
     assert [ids.tolist() for ids in again] == [ids.tolist() for ids in joined]
     assert [ids.tolist() for ids in other] != [ids.tolist() for ids in joined]
-
-
-def test_texts_are_cut_between_words() -> None:
-    texts = ["a b c d e f g h", "1 2 3 4 5 6 7 8"]
-    joined = join_texts(texts, np.array([[0, 1]] * 50), share=0.5, seed=0)
-    for text in joined:
-        halves = [
-            " ".join(word for word in text.split() if word.isalpha() == is_alpha)
-            for is_alpha in (True, False)
-        ]
-        assert all(part in whole for part, whole in zip(halves, texts, strict=True))
-        assert any(part == whole for part, whole in zip(halves, texts, strict=True))
-        assert min(len(part.split()) for part in halves) >= 4
-    assert len(set(joined)) > 5

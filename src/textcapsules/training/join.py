@@ -7,7 +7,6 @@ can be chosen, without one text that was annotated with several labels.
 
 import math
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from textcapsules.config import RunConfig
 from textcapsules.training.prepare import Encoded
 
-__all__ = ["draw_joined", "join_documents", "join_texts", "joined_pairs", "with_joined"]
+__all__ = ["draw_joined", "join_documents", "joined_pairs", "with_joined"]
 
 PAIRED_BY = ("texts", "labels")
 
@@ -139,19 +138,6 @@ def join_documents(
         parts = [documents[row][:half] for row in pair]
         joined.append(np.concatenate(cut_one(parts, share, random)))
     return joined, np.maximum(targets[pairs[:, 0]], targets[pairs[:, 1]])
-
-
-def join_texts(
-    texts: Sequence[str], pairs: NDArray, *, share: float = 1.0, seed: Any = 0
-) -> list[str]:
-    """Join texts pair by pair, for models that read texts; see `join_documents`."""
-    if share == 1:
-        return [f"{texts[first]} {texts[second]}" for first, second in pairs]
-    random, words = np.random.default_rng(seed), [text.split() for text in texts]
-    return [
-        " ".join(chain(*cut_one([words[row] for row in pair], share, random)))
-        for pair in pairs
-    ]
 
 
 def cut_one(parts: list[Any], share: float, random: np.random.Generator) -> list[Any]:
