@@ -39,9 +39,9 @@ ORDER = """
     training.machine training.prepare training.join training.selection training.optimise
     training.checkpoint training.start training.steps training.loop training.folder
     training.run
-    reasons reasons.explanation reasons.couplings reasons.methods reasons.attributions
+    reasons.explanation reasons.couplings reasons.methods reasons.attributions
     reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
-    reasons.routing_inspection
+    reasons.routing_inspection reasons
     inference inference.evaluate inference.bulk inference.bulk_ray inference.estimator
     inference.report
     draw draw.palette draw.pictures draw.pages draw.report

@@ -20,7 +20,7 @@ from textcapsules.draw.pictures import (
     draw_loss,
     with_dark_mode,
 )
-from textcapsules.reasons.explanation import Faithfulness, MethodCurves, Phrase, Spoken
+from textcapsules.reasons.explanation import Faithfulness, MethodCurves, Phrase, PhraseTotal
 
 NASTY = [
     "<script>alert(1)</script>",
@@ -48,7 +48,7 @@ FOUND = Faithfulness(
 
 
 def cloud(form: str) -> bytes:
-    phrases = [Spoken(text, 1.0 + n, 1) for n, text in enumerate(NASTY)]
+    phrases = [PhraseTotal(text, 1.0 + n, 1) for n, text in enumerate(NASTY)]
     return draw_cloud(phrases, form=form, place=1)  # type: ignore[arg-type]
 
 
@@ -204,20 +204,20 @@ def test_cloud_shows_any_text_as_itself() -> None:
 
 
 def test_cloud_takes_the_label_s_colour_or_grey() -> None:
-    phrases = [Spoken("word", 1.0, 1)]
+    phrases = [PhraseTotal("word", 1.0, 1)]
     assert filled(draw_cloud(phrases, place=8), LIGHT.labels[1])
     assert filled(draw_cloud(phrases), LIGHT.soft)
 
 
 def test_cloud_of_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="phrases must hold one that speaks"):
-        draw_cloud([Spoken("x", 0.0, 1)])
+        draw_cloud([PhraseTotal("x", 0.0, 1)])
 
 
 def test_cloud_without_its_library_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wordcloud", None)
     with pytest.raises(ConfigError, match=r"pip install 'textcapsules\[explain\]'"):
-        draw_cloud([Spoken("x", 1.0, 1)])
+        draw_cloud([PhraseTotal("x", 1.0, 1)])
     monkeypatch.setattr(clouds, "find_spec", lambda name: None)
     assert not clouds.can_draw_clouds()
 

@@ -6,7 +6,7 @@ import pytest
 from random_models import THRESHOLD, WORDS, random_classifier
 from textcapsules.data.example import Example
 from textcapsules.reasons import corpus as corpus_module
-from textcapsules.reasons.corpus import Tally, explain_corpus, find_mistake
+from textcapsules.reasons.corpus import StrengthSums, explain_corpus, find_mistake
 from textcapsules.reasons.explanation import Mistake
 from textcapsules.reasons.texts import explain
 
@@ -105,11 +105,11 @@ def test_an_empty_corpus_and_a_model_without_orphan():
 
 
 def test_memory_is_bounded_and_the_strong_are_kept():
-    tally = Tally(remembered=100)
+    sums = StrengthSums(max_phrases=100)
     for number in range(5000):
-        tally.add(f"rare {number}", 0.1)
-        tally.add("strong", 1.0)
-        assert len(tally.found) <= 100
-    (first,) = tally.strongest(1)
+        sums.add(f"rare {number}", 0.1)
+        sums.add("strong", 1.0)
+        assert len(sums.sums) <= 100
+    (first,) = sums.strongest(1)
     assert (first.text, first.count) == ("strong", 5000)
     assert first.strength == pytest.approx(5000)

@@ -10,7 +10,7 @@ import torch
 from random_models import ARCHITECTURES, random_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.layers import AttentionClasses
-from textcapsules.reasons.couplings import branches_of, contributions, couplings, mass
+from textcapsules.reasons.couplings import branches_of, connection_strengths, contributions, mass
 
 TOLERANCE = 1e-10  # float64
 N_TOKENS = 9
@@ -54,7 +54,7 @@ def windows_of(branch, n_grams: int) -> range:
 def test_couplings_are_those_of_all_paths(options):
     network = random_network(**options)
     output = network(*one_text(network), inspect=True)
-    found = couplings(output)
+    found = connection_strengths(output)
     for branch, routing, strengths in zip(
         branches_of(network), output.branches, found, strict=True
     ):

@@ -5,7 +5,7 @@ from textcapsules.reasons.phrases import cut_phrases, pick_phrases
 from textcapsules.reasons.strengths import NgramStrengths
 
 
-def greedy(ngrams, n_tokens, row, label, top, least):
+def greedy(ngrams, n_tokens, row, label, top, min_share):
     """Pick as the module says, one candidate after the other."""
     found = []
     for place, each in enumerate(ngrams):
@@ -21,7 +21,7 @@ def greedy(ngrams, n_tokens, row, label, top, least):
             if value > 0 and said:
                 found.append((-float(value), place, said.start, said.stop))
     found.sort()
-    floor = least * -found[0][0] if found else 0
+    floor = min_share * -found[0][0] if found else 0
     picked = []
     for negative, _, start, end in found:
         apart = all(end <= s or e <= start for s, e, _ in picked)
@@ -31,9 +31,9 @@ def greedy(ngrams, n_tokens, row, label, top, least):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("least", [0.0, 0.5])
+@pytest.mark.parametrize("min_share", [0.0, 0.5])
 @pytest.mark.parametrize("edges", [False, True])
-def test_phrases_are_picked_greedily_and_apart(stride, least, edges):
+def test_phrases_are_picked_greedily_and_apart(stride, min_share, edges):
     random = np.random.default_rng(0)
     n_tokens = np.array([12, 7, 2, 1, 0])
     ngrams = [
@@ -48,10 +48,10 @@ def test_phrases_are_picked_greedily_and_apart(stride, least, edges):
         for size in (1, 3, 4)
         for edge in [size - 1 if edges else 0]
     ]
-    picked = pick_phrases(ngrams, n_tokens, 4, least)
+    picked = pick_phrases(ngrams, n_tokens, 4, min_share)
     for row in range(5):
         for label in range(3):
-            expected = greedy(ngrams, n_tokens[row], row, label, 4, least)
+            expected = greedy(ngrams, n_tokens[row], row, label, 4, min_share)
             columns = (part[row, label] for part in picked[:3])
             found = [
                 (start, end, strength)
@@ -64,7 +64,7 @@ def test_phrases_are_picked_greedily_and_apart(stride, least, edges):
 def test_shifts_of_a_phrase_are_not_listed():
     values = np.array([0.1, 0.8, 1.0, 0.9, 0.1, 0.7, 0.2], np.float32)
     ngrams = [NgramStrengths(3, 1, values.reshape(1, -1, 1))]
-    picked = pick_phrases(ngrams, np.array([9]), top=10, least=0.5)
+    picked = pick_phrases(ngrams, np.array([9]), top=10, min_share=0.5)
     assert picked.starts.tolist() == [[[2, 5]]]
     assert picked.ends.tolist() == [[[5, 8]]]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.base.files import atomic_path
 from textcapsules.draw.palette import DARK, LIGHT, N_COLOURS, Theme, label_style
-from textcapsules.reasons.explanation import Faithfulness, Phrase, Spoken
+from textcapsules.reasons.explanation import Faithfulness, Phrase, PhraseTotal
 
 __all__ = [
     "Form",
@@ -348,7 +348,7 @@ def can_draw_clouds() -> bool:
 
 
 def draw_cloud(
-    phrases: Sequence[Phrase | Spoken],
+    phrases: Sequence[Phrase | PhraseTotal],
     *,
     form: Form = "svg",
     place: int | None = None,

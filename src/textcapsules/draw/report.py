@@ -42,7 +42,7 @@ from textcapsules.reasons.explanation import (
     CorpusExplanation,
     Faithfulness,
     LabelPhrases,
-    Spoken,
+    PhraseTotal,
 )
 from textcapsules.reasons.routing_inspection import Convergence
 
@@ -285,7 +285,7 @@ def label_cloud(own: LabelPhrases, place: int | None = None) -> LabelCloud:
     return LabelCloud(own.label, style, picture, phrases[:6], words[:10])
 
 
-def spoken(found: Sequence[Spoken]) -> list[str]:
+def spoken(found: Sequence[PhraseTotal]) -> list[str]:
     """Return what spoke for a label rather than against it."""
     return [one.text for one in found if one.strength > 0]
 

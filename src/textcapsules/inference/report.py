@@ -23,14 +23,13 @@ from textcapsules.reasons.explanation import (
     Faithfulness,
 )
 from textcapsules.reasons.faithfulness import measure_faithfulness
-from textcapsules.reasons.methods import can_explain
+from textcapsules.reasons.methods import can_explain, check_method, settle_method
 from textcapsules.reasons.routing_inspection import (
     Connections,
     Convergence,
     connections,
     convergence,
 )
-from textcapsules.reasons.strengths import check_method, settle_method
 from textcapsules.reasons.texts import explain
 from textcapsules.training.prepare import target_matrix
 

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.score import drop_unreadable, score_documents
-from textcapsules.reasons.methods import device_of
-from textcapsules.text.batch import epoch_batches, make_batch
+from textcapsules.reasons.methods import batch_for
+from textcapsules.text.batch import epoch_batches
 
 __all__ = [
     "STEPS",
@@ -36,13 +36,14 @@ __all__ = [
 ]
 
 STEPS = 16  # points on the way from zero vectors to the text
+BATCH_SIZE = 64
 
 
 def gradient_times_input(
     network: nn.Module, ids: Tensor, mask: Tensor, classes: Sequence[int]
 ) -> Tensor:
     """Return x_t · ∂a_j/∂x_t for every token and some classes, (B, T, len(classes))."""
-    return _strengths(network, ids, mask, classes, scales=[1.0])
+    return word_strengths(network, ids, mask, classes, scales=[1.0])
 
 
 def integrated_gradients(
@@ -53,13 +54,13 @@ def integrated_gradients(
     *,
     steps: int = STEPS,
 ) -> Tensor:
-    """Return the strengths along the way from zero, by the midpoint rule."""
+    """Return strengths averaged along the way from zero, by the midpoint rule."""
     scales = [(step + 0.5) / steps for step in range(steps)]
-    return _strengths(network, ids, mask, classes, scales)
+    return word_strengths(network, ids, mask, classes, scales)
 
 
 @torch.enable_grad()
-def _strengths(
+def word_strengths(
     network: nn.Module,
     ids: Tensor,
     mask: Tensor,
@@ -78,17 +79,17 @@ def _strengths(
         (vectors,) = words  # (B, T, V), or longer where padding votes
         lengths = output.lengths(orphan=True)  # (B, E)
         for place, number in enumerate(classes):
-            (slopes,) = torch.autograd.grad(
+            (gradient,) = torch.autograd.grad(
                 lengths[:, number].sum(), vectors, retain_graph=True
             )
-            strength = (slopes * vectors.detach()).sum(-1) / scale  # (B, T)
+            strength = (gradient * vectors.detach()).sum(-1) / scale  # (B, T)
             total[..., place] += strength[:, : ids.shape[1]]
     return total * mask.unsqueeze(-1) / len(scales)
 
 
 @contextmanager
 def faded_words(embedding: nn.Module, scale: float) -> Iterator[list[Tensor]]:
-    """Scale what an embedding returns, and keep it to be differentiated by."""
+    """Scale what an embedding returns, and keep it, so that gradients can be taken."""
     kept: list[Tensor] = []
 
     def fade(_module: nn.Module, _inputs: tuple, vectors: Tensor) -> Tensor:
@@ -102,29 +103,24 @@ def faded_words(embedding: nn.Module, scale: float) -> Iterator[list[Tensor]]:
         hook.remove()
 
 
-BATCH_SIZE = 64
-
-
 @torch.inference_mode()
 def document_lengths(
     network: System, documents: Sequence[NDArray]
 ) -> NDArray[np.float32]:
     """Return the lengths (N, E) of classes and orphan; zero without a known word.
 
-    A model without capsules has its scores in their place.
+    A model without capsules has scores instead of lengths.
     """
     documents = drop_unreadable(documents)
     if not isinstance(network, CapsuleNetwork):
         return score_documents(network, documents, batch_size=BATCH_SIZE)
-    device = device_of(network)
-    nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
-    parts, order = [], []
     sizes = [len(ids) for ids in documents]
-    for rows in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
-        batch = make_batch(documents, nothing, rows).to(device)
+    order = epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False)
+    parts = []
+    for rows in order:
+        batch = batch_for(network, documents, rows)
         output = network(batch.ids, batch.mask)
         parts.append(output.lengths(orphan=True).float().cpu().numpy())
-        order.append(rows)
     lengths = np.empty_like(np.concatenate(parts))
     lengths[np.concatenate(order)] = np.concatenate(parts)
     lengths[[size == 0 for size in sizes]] = 0  # where padding votes
@@ -138,24 +134,24 @@ def erase_ngrams(
     stride: int,
     first: int = 0,
 ) -> list[NDArray[np.float32]]:
-    """Return how far the lengths fall without each n-gram, (P, E) a document.
+    """Return how far the lengths fall without each n-gram, (P, E) per document.
 
-    The n-grams are the network's, the first beginning at token `first`; a text shorter
-    than one is deleted whole.
+    The n-grams are the network's; the first begins at token `first`. A text shorter
+    than one n-gram is deleted as a whole.
     """
     # An n-gram that may reach over the ends has at least one token inside.
     starts = [
         range(first, max(len(ids) - (size if first == 0 else 1), 0) + 1, stride)
         for ids in documents
     ]
-    left = [
+    shortened = [
         np.delete(ids, slice(max(start, 0), start + size))
         for ids, places in zip(documents, starts, strict=True)
         for start in places
     ]
-    lengths = document_lengths(network, [*documents, *left])  # (N + ΣP, E)
+    lengths = document_lengths(network, [*documents, *shortened])  # (N + ΣP, E)
     whole, rest = lengths[: len(documents)], lengths[len(documents) :]
     ends = np.cumsum([len(places) for places in starts])[:-1]
     return [
-        own - without for own, without in zip(whole, np.split(rest, ends), strict=True)
+        before - after for before, after in zip(whole, np.split(rest, ends), strict=True)
     ]

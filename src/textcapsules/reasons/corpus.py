@@ -1,9 +1,9 @@
-"""What spoke for every label throughout a corpus, and where the model errs.
+"""What speaks for every label throughout a corpus, and where the model is wrong.
 
-A text adds its phrases and words to the labels predicted for it, and to the orphan in
-any case. Strengths are added up, so what is both strong and frequent leads. Texts are
-read in pieces, and what is remembered of a label is bounded: when there are too many
-phrases, the weakest half of them is forgotten.
+Every text adds its phrases and words to the labels predicted for it, and to the orphan.
+Strengths are added up, so phrases that are both strong and frequent come first. Texts
+are read in pieces, and memory is bounded: when a label has too many phrases, the
+weakest half of them is dropped.
 """
 
 import heapq
@@ -21,56 +21,55 @@ from textcapsules.reasons.explanation import (
     LabelExplanation,
     LabelPhrases,
     Mistake,
-    Spoken,
+    PhraseTotal,
     TokenSpan,
 )
-from textcapsules.reasons.methods import explainable_network
-from textcapsules.reasons.strengths import settle_method
+from textcapsules.reasons.methods import explainable_network, settle_method
 from textcapsules.reasons.texts import explain
 
-__all__ = ["Tally", "explain_corpus", "find_mistake"]
+__all__ = ["StrengthSums", "explain_corpus", "find_mistake"]
 
-TOGETHER = 256  # texts explained at once
-REMEMBERED = 50_000  # phrases of a label
+TEXTS_AT_ONCE = 256
+MAX_PHRASES = 50_000  # kept per label
 
 
-class Tally:
-    """Strengths added up by text, in bounded memory."""
+class StrengthSums:
+    """Sums of strengths by phrase or word, in bounded memory."""
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self.remembered = remembered
-        self.found: dict[str, tuple[float, int]] = {}
+    def __init__(self, max_phrases: int = MAX_PHRASES) -> None:
+        self.max_phrases = max_phrases
+        self.sums: dict[str, tuple[float, int]] = {}  # strength, count
 
     def add(self, text: str, strength: float) -> None:
-        """Count a phrase or word that spoke."""
-        total, times = self.found.get(text, (0.0, 0))
-        self.found[text] = (total + strength, times + 1)
-        if len(self.found) > self.remembered:
+        """Add one occurrence of a phrase or word."""
+        total, count = self.sums.get(text, (0.0, 0))
+        self.sums[text] = (total + strength, count + 1)
+        if len(self.sums) > self.max_phrases:
             kept = heapq.nlargest(
-                self.remembered // 2, self.found.items(), key=lambda item: item[1]
+                self.max_phrases // 2, self.sums.items(), key=lambda item: item[1]
             )
-            self.found = dict(kept)
+            self.sums = dict(kept)
 
-    def strongest(self, top: int) -> tuple[Spoken, ...]:
+    def strongest(self, top: int) -> tuple[PhraseTotal, ...]:
         """Return the strongest, alphabetically where they are equal."""
         ordered = heapq.nsmallest(
-            top, self.found.items(), key=lambda item: (-item[1][0], item[0])
+            top, self.sums.items(), key=lambda item: (-item[1][0], item[0])
         )
-        return tuple(Spoken(text, *found) for text, found in ordered)
+        return tuple(PhraseTotal(text, *sums) for text, sums in ordered)
 
 
-class LabelTally:
-    """What spoke for one label so far."""
+class LabelSums:
+    """The sums of one label so far."""
 
     def __init__(self, label: str) -> None:
         self.label = label
-        self.phrases, self.words = Tally(), Tally()
+        self.phrases, self.words = StrengthSums(), StrengthSums()
 
-    def add(self, tokens: tuple[TokenSpan, ...], found: LabelExplanation) -> None:
-        """Add what spoke in one text."""
-        for phrase in found.phrases:
+    def add(self, tokens: tuple[TokenSpan, ...], label: LabelExplanation) -> None:
+        """Add the phrases and words of one text."""
+        for phrase in label.phrases:
             self.phrases.add(" ".join(phrase.text.lower().split()), phrase.strength)
-        for token, strength in zip(tokens, found.tokens, strict=True):
+        for token, strength in zip(tokens, label.tokens, strict=True):
             self.words.add(token.text, strength)
 
     def strongest(self, top: int) -> LabelPhrases:
@@ -81,17 +80,17 @@ class LabelTally:
 
 
 class Mistakes:
-    """The most confident mistakes so far; of equal ones the earlier."""
+    """The most confident mistakes so far; of equally confident ones, the earlier."""
 
-    def __init__(self, at_most: int) -> None:
-        self.at_most = at_most
+    def __init__(self, max_mistakes: int) -> None:
+        self.max_mistakes = max_mistakes
         self.heap: list[tuple[float, int, Mistake]] = []  # the least confident first
-        self.ages = count(0, -1)
+        self.ages = count(0, -1)  # so that the earlier of equals stays
 
     def add(self, mistake: Mistake) -> None:
         """Keep a mistake if it is among the most confident."""
         heapq.heappush(self.heap, (mistake.confidence, next(self.ages), mistake))
-        if len(self.heap) > self.at_most:
+        if len(self.heap) > self.max_mistakes:
             heapq.heappop(self.heap)
 
     def ordered(self) -> tuple[Mistake, ...]:
@@ -112,26 +111,26 @@ def explain_corpus(
 
     Args:
         classifier: as for `explain`.
-        examples: texts with their labels; without, no mistake is found in them.
+        examples: texts with their labels; without labels no mistakes are listed.
         method: as for `explain`.
-        top: phrases and words listed a label, at most.
-        mistakes: texts listed that got wrong labels, most confident first.
+        top: the largest number of phrases, and of words, per label.
+        mistakes: the largest number of texts listed that got wrong labels.
         on_texts: called with the number of texts done, piece by piece.
     """
     network = explainable_network(classifier)
     method = settle_method(network, method)
-    routed = isinstance(network, CapsuleNetwork)
-    tallies = [LabelTally(name) for name in classifier.labels.names]
-    orphan, errors = LabelTally(ORPHAN), Mistakes(mistakes)
+    has_capsules = isinstance(network, CapsuleNetwork)
+    labels = [LabelSums(name) for name in classifier.labels.names]
+    orphan, errors = LabelSums(ORPHAN), Mistakes(mistakes)
     n_texts, n_read, leak, orphan_share = 0, 0, 0.0, 0.0
     for explanation in explain_stream(classifier, examples, method, on_texts):
         n_texts += 1
         n_read += bool(explanation.tokens)
         leak += explanation.leak or 0.0
         orphan_share += explanation.orphan_share or 0.0
-        for tally, found in zip(tallies, explanation.labels, strict=True):
-            if found.predicted:
-                tally.add(explanation.tokens, found)
+        for sums, label in zip(labels, explanation.labels, strict=True):
+            if label.predicted:
+                sums.add(explanation.tokens, label)
         if explanation.orphan is not None:
             orphan.add(explanation.tokens, explanation.orphan)
         mistake = find_mistake(classifier, explanation)
@@ -139,10 +138,10 @@ def explain_corpus(
             errors.add(mistake)
     return CorpusExplanation(
         texts=n_texts,
-        labels=tuple(tally.strongest(top) for tally in tallies),
+        labels=tuple(sums.strongest(top) for sums in labels),
         orphan=orphan.strongest(top) if has_orphan(network) else None,
-        leak=leak / max(n_read, 1) if routed else None,
-        orphan_share=orphan_share / max(n_read, 1) if routed else None,
+        leak=leak / max(n_read, 1) if has_capsules else None,
+        orphan_share=orphan_share / max(n_read, 1) if has_capsules else None,
         mistakes=errors.ordered(),
         method=method,
     )
@@ -154,9 +153,9 @@ def explain_stream(
     method: str,
     on_texts: Callable[[int], None] | None = None,
 ) -> Iterator[Explanation]:
-    """Explain examples one after the other, some at a time."""
+    """Yield the explanation of every example; some are explained at once."""
     examples, done = iter(examples), 0
-    while piece := list(islice(examples, TOGETHER)):
+    while piece := list(islice(examples, TEXTS_AT_ONCE)):
         yield from explain(
             classifier,
             [example.text for example in piece],
@@ -171,23 +170,24 @@ def explain_stream(
 def find_mistake(
     classifier: TextClassifier, explanation: Explanation
 ) -> Mistake | None:
-    """Return what is wrong about a text's labels, if anything, and how sure it was.
+    """Return the mistake in a text's labels, if there is one, and its confidence.
 
-    Confidence is how far the most wrong score lies on the wrong side: of its threshold,
-    or for a model of one label a text, of the true label's score.
+    The confidence is how far the most wrong score lies on the wrong side: of its
+    threshold, or, for a model of one label per text, of the true label's score.
     """
     true, predicted = explanation.true, explanation.predicted
     if not true or set(true) == set(predicted):
         return None
-    scores = {found.label: found.score for found in explanation.labels}
-    limits = dict(
+    scores = {label.label: label.score for label in explanation.labels}
+    thresholds = dict(
         zip(classifier.labels.names, classifier.labels.thresholds, strict=True)
     )
     if classifier.labels.task == "single-label":
-        limits = dict.fromkeys(limits, max(scores.get(name, 0.0) for name in true))
-    wrong = [scores[name] - limits[name] for name in set(predicted) - set(true)]
+        best = max(scores.get(name, 0.0) for name in true)
+        thresholds = dict.fromkeys(thresholds, best)
+    wrong = [scores[name] - thresholds[name] for name in set(predicted) - set(true)]
     missed = [
-        limits[name] - scores[name]
+        thresholds[name] - scores[name]
         for name in set(true) - set(predicted)
         if name in scores
     ]

@@ -53,8 +53,8 @@ from textcapsules.model.layers import (
 __all__ = [
     "Mass",
     "branches_of",
+    "connection_strengths",
     "contributions",
-    "couplings",
     "existence",
     "has_orphan",
     "mass",
@@ -64,19 +64,19 @@ TINY = 1e-30  # in place of a mass of zero, to divide by
 
 
 class Mass(NamedTuple):
-    """What became of the coupling mass, as shares of it."""
+    """Which shares of the coupling mass reached no label."""
 
     leak: Tensor  # (B,), sent to nobody
     orphan: Tensor  # (B,), sent to the orphan
 
 
 def branches_of(network: CapsuleNetwork) -> list[NgramBranch]:
-    """Return the n-gram networks, with their type."""
+    """Return the n-gram networks, typed."""
     return list(network.branches)  # type: ignore[arg-type]
 
 
 def has_orphan(network: object) -> bool:
-    """Tell whether the classes have the orphan beside them."""
+    """Tell whether a network has an orphan beside its classes."""
     if not isinstance(network, CapsuleNetwork):
         return False
     classes = branches_of(network)[0].classes
@@ -85,10 +85,10 @@ def has_orphan(network: object) -> bool:
     return classes.transform.shape[-3] > network.n_classes
 
 
-def couplings(output: CapsuleOutput) -> list[Tensor]:
+def connection_strengths(output: CapsuleOutput) -> list[Tensor]:
     """Return the connection strengths (B, P, E) in every inspected n-gram network.
 
-    They are divided by the number of networks, so that a mean is their sum.
+    They are divided by the number of networks, so that their sum is a mean.
     """
     n_branches = len(output.branches)
     return [branch_couplings(routing) / n_branches for routing in output.branches]
@@ -107,9 +107,9 @@ def branch_couplings(routing: BranchRouting) -> Tensor:
 
 
 def add_windows(by_place: Sequence[Tensor]) -> Tensor:
-    """Add up, for every position, what it has in all its windows.
+    """Add up the values of every position over all its windows.
 
-    The k-th tensor (B, W, E) holds what belongs to the k-th position of each window.
+    The k-th tensor (B, W, E) holds the values of the k-th position of each window.
     """
     (B, W, E), K = by_place[0].shape, len(by_place)
     total = by_place[0].new_zeros(B, W + K - 1, E)  # (B, P, E)
@@ -121,9 +121,10 @@ def add_windows(by_place: Sequence[Tensor]) -> Tensor:
 def mass(network: CapsuleNetwork, output: CapsuleOutput) -> Mass:
     """Follow the coupling mass from the primary capsules to the classes.
 
-    A primary capsule has a mass of its length (amended) or of one, in every window it
-    is in. What a convolutional capsule receives it passes on in the proportions in
-    which it is itself routed. Every n-gram network counts with the mass it has.
+    A primary capsule has, in every window that contains it, a mass of its length
+    (amended) or of one. A convolutional capsule passes on what it receives in the
+    proportions in which it is itself routed. The masses of all n-gram networks are
+    added up.
     """
     branches = zip(branches_of(network), output.branches, strict=True)
     flows = [flow(*parts) for parts in branches]
@@ -135,7 +136,7 @@ def mass(network: CapsuleNetwork, output: CapsuleOutput) -> Mass:
 
 
 def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
-    """Return the mass there was (B,) and what of it reached each class (B, E)."""
+    """Return the mass given (B,) and how much of it reached each class (B, E)."""
     to_classes = routing.classes.couplings  # (B, I, E)
     if routing.conv is None or branch.conv is None:
         inside = routing.mask.unsqueeze(1)  # (B, 1, P), one window
@@ -146,30 +147,30 @@ def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
     inside = windows.all(-1)  # (B, W)
     given = given_mass(branch.conv, routing.capsules, windows & inside.unsqueeze(2))
     classes, poses = branch.classes, routing.conv.poses
-    own = existence(classes, poses) * inside.unsqueeze(2)  # (B, W, t)
+    passed = existence(classes, poses) * inside.unsqueeze(2)  # (B, W, t)
     if isinstance(classes, ClassCapsules) and classes.log_gain is not None:
-        total = own.sum((1, 2), keepdim=True).clamp(min=TINY)
-        own = classes.log_gain.exp() * own / total
-    proportions = to_classes.unflatten(1, own.shape[1:])  # (B, W, t, E)
-    proportions = proportions / own.clamp(min=TINY).unsqueeze(3)
+        total = passed.sum((1, 2), keepdim=True).clamp(min=TINY)
+        passed = classes.log_gain.exp() * passed / total
+    proportions = to_classes.unflatten(1, passed.shape[1:])  # (B, W, t, E)
+    proportions = proportions / passed.clamp(min=TINY).unsqueeze(3)
     return given.sum(1), (arrived.unsqueeze(3) * proportions).sum((1, 2))
 
 
 def given_mass(
     layer: RoutedLayer | AttentionClasses, capsules: Tensor, windows: Tensor
 ) -> Tensor:
-    """Return what couplings of (B, P, C, D) add up to in windows (B, W, K), (B, W)."""
-    own = existence(layer, capsules).sum(2)  # (B, P)
-    given = (own.unfold(1, windows.shape[2], 1) * windows).sum(2)
+    """Return the sum (B, W) of the couplings of (B, P, C, D) in windows (B, W, K)."""
+    by_position = existence(layer, capsules).sum(2)  # (B, P)
+    given = (by_position.unfold(1, windows.shape[2], 1) * windows).sum(2)
     if isinstance(layer, AttentionClasses) or layer.log_gain is None:
         return given
     return layer.log_gain.exp() * (given > 0)
 
 
 def existence(layer: RoutedLayer | AttentionClasses, capsules: Tensor) -> Tensor:
-    """Return what the couplings of capsules (..., D) add up to if nothing leaks.
+    """Return the sum of each capsule's couplings if nothing leaks, of (..., D).
 
-    Where weights are normalised, that is before they are.
+    Where weights are normalised, it is the sum before that.
     """
     if isinstance(layer, RoutedLayer) and layer.options.amendment:
         return torch.linalg.vector_norm(capsules, dim=-1)
@@ -177,7 +178,7 @@ def existence(layer: RoutedLayer | AttentionClasses, capsules: Tensor) -> Tensor
 
 
 def contributions(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor]:
-    """Return what every n-gram adds to every length, (B, P, E) a network."""
+    """Return what every n-gram adds to every length, (B, P, E) per n-gram network."""
     branches, routed = branches_of(network), output.branches
     poses = torch.stack([routing.classes.poses for routing in routed])  # (N, B, E, H)
     if network.average == "poses":
@@ -199,20 +200,23 @@ def branch_contributions(
     assert isinstance(classes, ClassCapsules)  # attention is not asked (`methods_of`)
     total = sum_votes(classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
     gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)
-    pulled, own = pull_back(classes, directions * gains.unsqueeze(-1), coupled.shape[1])
+    pulled, from_bias = pull_back(
+        classes, directions * gains.unsqueeze(-1), coupled.shape[1]
+    )
     if branch.conv is None or routing.conv is None:
-        said = hear(capsules.flatten(1, 2), pulled) + own  # (B, I, E)
-        return (said * coupled).unflatten(1, capsules.shape[1:3]).sum(2)
-    sums, amounts = part_sums(branch.conv, capsules, routing.conv.couplings)
+        along = project(capsules.flatten(1, 2), pulled) + from_bias  # (B, I, E)
+        return (along * coupled).unflatten(1, capsules.shape[1:3]).sum(2)
+    sums, amounts = split_sums(branch.conv, capsules, routing.conv.couplings)
     inner = ratio(routing.conv.lengths, vector_norm(sums.sum(2), dim=-1))  # (B, W, t)
-    if pulled.ndim == 4:  # one a child of the classes: the same for its K parts
+    if pulled.ndim == 4:  # one per child of the classes: the same for its K parts
         pulled = pulled.unflatten(1, inner.shape[1:]).unsqueeze(2)
         pulled = pulled.expand(-1, -1, sums.shape[2], -1, -1, -1).flatten(1, 3)
-    said = hear(sums.flatten(1, 3), pulled).unflatten(1, sums.shape[1:4])
+    along = project(sums.flatten(1, 3), pulled).unflatten(1, sums.shape[1:4])
     scaled = coupled * inner.flatten(1).unsqueeze(-1)  # (B, I, E)
-    by_place = (said * scaled.unflatten(1, inner.shape[1:]).unsqueeze(2)).sum(3)
+    by_place = (along * scaled.unflatten(1, inner.shape[1:]).unsqueeze(2)).sum(3)
     shares = ratio(amounts, amounts.sum(2, keepdim=True))  # of a bias, (B, W, K, t)
-    by_place += shares @ (coupled * own).unflatten(1, inner.shape[1:])  # (B, W, K, E)
+    biases = (coupled * from_bias).unflatten(1, inner.shape[1:])  # (B, W, t, E)
+    by_place += shares @ biases  # (B, W, K, E)
     return add_windows(by_place.unbind(2))
 
 
@@ -221,17 +225,17 @@ def sum_votes(layer: RoutedLayer, children: Tensor, coupled: Tensor) -> Tensor:
     transform, bias, n = layer.transform, layer.bias, children.shape[1]
     if transform.ndim == 4:
         total = einsum("bij,bid,ijdh->bjh", coupled, children, transform[:n])
-        own = None if bias is None else einsum("bij,ijh->bjh", coupled, bias[:n])
+        from_bias = None if bias is None else einsum("bij,ijh->bjh", coupled, bias[:n])
     else:
         total = einsum("bjd,jdh->bjh", coupled.mT @ children, transform)
-        own = None if bias is None else coupled.sum(1).unsqueeze(-1) * bias
-    return total if own is None else total + own
+        from_bias = None if bias is None else coupled.sum(1).unsqueeze(-1) * bias
+    return total if from_bias is None else total + from_bias
 
 
 def pull_back(
     layer: RoutedLayer, directions: Tensor, n_children: int
 ) -> tuple[Tensor, Tensor]:
-    """Bring the parents' directions (B, J, H) to where the children are.
+    """Take the parents' directions (B, J, H) back into the space of the children.
 
     Returns:
         Wᵀ direction, (B, D, J) or (B, I, D, J) of a transform that is not shared, and
@@ -249,17 +253,17 @@ def pull_back(
     return pulled, torch.zeros_like(directions[:, None, :, 0])
 
 
-def hear(children: Tensor, pulled: Tensor) -> Tensor:
+def project(children: Tensor, pulled: Tensor) -> Tensor:
     """Return (W u_i) · direction_j, (B, I, J), of children (B, I, D)."""
     if pulled.ndim == 4:
         return einsum("bid,bidj->bij", children, pulled)
     return children @ pulled
 
 
-def part_sums(
+def split_sums(
     layer: ConvCapsules, capsules: Tensor, couplings: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Part the sums s_wt of convolutional capsules by the positions they come from.
+    """Split the sums s_wt of convolutional capsules by the positions they come from.
 
     Returns:
         Σ_c c_i,wt û_wt|i, (B, W, K, t, H), and Σ_c c_i,wt, (B, W, K, t).
@@ -282,5 +286,5 @@ def part_sums(
 
 
 def ratio(part: Tensor | float, whole: Tensor) -> Tensor:
-    """Divide, with nothing over nothing being nothing."""
+    """Divide; zero over zero is zero."""
     return part / whole.clamp(min=torch.finfo(whole.dtype).tiny) * (whole > 0)

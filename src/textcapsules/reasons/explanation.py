@@ -1,15 +1,14 @@
-"""Values that are found when they are first asked for.
+"""What an explanation is made of: plain values, ready to be drawn or written as JSON.
+
+A strength says how much a phrase or token spoke for a label. Its scale depends on the
+method: shares of coupling for `couplings`, parts of the label's length for the others,
+where a negative strength speaks against the label. Compare strengths within one method
+only.
 
 An explanation has phrases and strengths for every class of a model, and a reader looks
-at those of a few. So a value of it is made, from the arrays that a batch left, when it
-is first read, and then kept. To its reader it is a plain value: it compares, copies,
-pickles and prints as one with all its fields given.
-
-What an explanation is made of: plain values, ready to be drawn or written as JSON.
-
-A strength says how much a phrase or token spoke for a label. Its scale is the method's:
-shares of coupling for `couplings`, parts of the label's length for the others, where a
-negative one spoke against the label. Compare strengths within one method only.
+at those of a few. So its fields are computed when they are first read, from the arrays
+of the batch, and then kept (`Deferred`). To its reader it is a plain value: it compares,
+copies, pickles and prints as one with all its fields given.
 """
 
 from dataclasses import dataclass
@@ -28,13 +27,13 @@ __all__ = [
     "MethodCurves",
     "Mistake",
     "Phrase",
-    "Spoken",
+    "PhraseTotal",
     "TokenSpan",
 ]
 
 
 class Deferred:
-    """The base of a frozen dataclass with slots whose fields may come later."""
+    """The base of a frozen dataclass with slots whose fields are computed on demand."""
 
     __slots__ = ("_source",)
 
@@ -43,29 +42,28 @@ class Deferred:
         """Return a value with some fields known.
 
         Args:
-            source: has a method for each of the others, called at most once.
+            source: has a method for each other field, called at most once.
             known: fields and their values.
         """
-        value = cls.__new__(cls)
-        for name, found in known.items():
-            object.__setattr__(value, name, found)
-        object.__setattr__(value, "_source", source)
-        return value
+        made = cls.__new__(cls)
+        for name, value in known.items():
+            object.__setattr__(made, name, value)
+        object.__setattr__(made, "_source", source)
+        return made
 
     if not TYPE_CHECKING:  # a type checker would take any name for a field's
 
         def __getattr__(self, name: str) -> Any:
-            """Find a field; Python calls this where its slot is still empty."""
+            """Compute a field; Python calls this where its slot is still empty."""
             if name not in self.__dataclass_fields__:
                 kind = type(self).__name__
                 raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-            found = getattr(self._source, name)()
-            object.__setattr__(self, name, found)
-            return found
+            value = getattr(self._source, name)()
+            object.__setattr__(self, name, value)
+            return value
 
 
-ORPHAN = "(orphan)"  # the name of the background category where one must be shown
-
+ORPHAN = "(orphan)"  # how the background category is called where it is shown
 
 # A token: `original[start:end]` is where it stands, `text` its normal form.
 TokenSpan = Piece
@@ -89,7 +87,7 @@ class LabelExplanation(Deferred):
     score: float  # the length of the class's capsule
     predicted: bool
     phrases: tuple[Phrase, ...]  # all n-gram sizes together, strongest first
-    tokens: tuple[float, ...]  # one strength a token, as `Explanation.tokens`
+    tokens: tuple[float, ...]  # one strength per token, as `Explanation.tokens`
     by_size: dict[int, tuple[Phrase, ...]]  # each n-gram size by itself
 
 
@@ -98,13 +96,13 @@ class Explanation(Deferred):
     """What spoke for every label, in one text."""
 
     text: str
-    tokens: tuple[TokenSpan, ...]  # those the model read: none of an unreadable text
+    tokens: tuple[TokenSpan, ...]  # those the model read; an unreadable text has none
     labels: tuple[LabelExplanation, ...]  # every class, in the model's order
     orphan: LabelExplanation | None  # the background; None if the model has none
     leak: float | None  # share of the coupling mass that went to nobody
-    orphan_share: float | None  # and to the orphan; None where no capsules are
+    orphan_share: float | None  # and to the orphan; both None without capsules
     predicted: tuple[str, ...]  # strongest first
-    true: tuple[str, ...] | None  # the text's own labels, where they are known
+    true: tuple[str, ...] | None  # the labels the text should get, where known
     method: str
     known: int = 0  # how many of the words read are in the vocabulary
     words: int = 0  # how many words were read; of an unreadable text too
@@ -113,10 +111,22 @@ class Explanation(Deferred):
         """Return plain values, ready for JSON."""
         return plain(self)
 
+    def to_html(self) -> str:
+        """Return a page with the text, its phrases highlighted; it needs no network."""
+        from textcapsules.draw.pages import render_explanations
+
+        return render_explanations([self])
+
+    def _repr_html_(self) -> str:
+        """Show the highlighted text in a notebook."""
+        from textcapsules.draw.pages import render_highlight
+
+        return render_highlight(self)
+
 
 @dataclass(frozen=True, slots=True)
 class MethodCurves:
-    """How one method's ranking of the tokens stood the test, means over cases.
+    """How faithful one method's ranking of the tokens is, means over cases.
 
     `deleted[k]` is what is left of the label's length when the `shares[k]` strongest
     tokens are deleted, `kept[k]` when only they are kept; both as shares of the length
@@ -134,7 +144,7 @@ class MethodCurves:
 
 @dataclass(frozen=True, slots=True)
 class Faithfulness:
-    """Whether explanations tell the truth about a model, one row a method."""
+    """Whether explanations tell the truth about a model, one row per method."""
 
     texts: int
     cases: int  # pairs of a text and a label predicted for it
@@ -149,8 +159,8 @@ class Faithfulness:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """A phrase or word of a corpus: its strengths added up, and how often it spoke."""
+class PhraseTotal:
+    """A phrase or word of a corpus: the sum of its strengths, and how often it came."""
 
     text: str
     strength: float
@@ -162,12 +172,12 @@ class LabelPhrases:
     """What spoke for one label throughout a corpus, strongest first."""
 
     label: str
-    phrases: tuple[Spoken, ...]
-    words: tuple[Spoken, ...]
+    phrases: tuple[PhraseTotal, ...]
+    words: tuple[PhraseTotal, ...]
 
 
 class Mistake(NamedTuple):
-    """A text whose labels were missed, and how sure the model was."""
+    """A text that got wrong labels, and how sure the model was."""
 
     text: str
     predicted: tuple[str, ...]

@@ -1,15 +1,15 @@
 """Do explanations tell the truth? Delete what they name, and keep only that.
 
-For a text and a label predicted for it, a method ranks the phrases. Without the
-strongest the label's length should fall (comprehensiveness); of them alone it should
-stay (sufficiency). Both are taken where some shares of the text's tokens are deleted or
-kept, as many tokens for every method, and averaged over these shares: the areas over
-the two curves (DeYoung et al., 2020). Phrases are ranked as `phrases` does it, but to
-the end; random n-grams, ranked likewise, are the yardstick.
+For a text and a label predicted for it, a method ranks the phrases. When the strongest
+are deleted, the label's length should fall (comprehensiveness); when only they are
+kept, it should stay (sufficiency). Both are measured for several shares of the text's
+tokens, the same number of tokens for every method, and averaged over these shares: the
+areas over the two curves (DeYoung et al., 2020). Phrases are ranked as in `phrases`, but
+down to the weakest. Random n-grams, ranked the same way, are the yardstick.
 
-Deleting takes words out of the text, whose rest closes up: the model then reads a text,
-not a text with holes. New neighbours may say something of their own; that is the same
-for all methods.
+Deleting takes words out of the text, and the rest closes up: the model then reads a
+text without holes. New neighbours may say something of their own; that is the same for
+all methods.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,21 +25,21 @@ from textcapsules.reasons.attributions import document_lengths
 from textcapsules.reasons.explanation import Faithfulness, MethodCurves
 from textcapsules.reasons.methods import (
     METHODS,
-    device_of,
+    batch_for,
     evaluating,
     explainable_network,
     methods_of,
+    settle_method,
 )
 from textcapsules.reasons.phrases import pick_phrases
-from textcapsules.reasons.strengths import NgramStrengths, find_strengths, settle_method
-from textcapsules.text.batch import make_batch
+from textcapsules.reasons.strengths import NgramStrengths, find_strengths
 
 __all__ = ["RANDOM", "SHARES", "measure_faithfulness"]
 
 RANDOM = "random"
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)  # of a text's tokens
 BATCH_SIZE = 32
-CLEAR = 2.0  # standard errors that a difference must have to be called one
+CLEAR = 2.0  # standard errors from which a difference is called clear
 
 
 class Case(NamedTuple):
@@ -49,7 +49,7 @@ class Case(NamedTuple):
     label: int
 
 
-class Measured(NamedTuple):
+class Remaining(NamedTuple):
     """What is left of the label's length, as shares of it, (cases, shares) each."""
 
     deleted: NDArray[np.float64]
@@ -75,17 +75,17 @@ def measure_faithfulness(
     Args:
         classifier: as for `explain`.
         texts: to draw from; their labels are not used.
-        methods: of `reasons.methods.METHODS`, all that the model has but the slow
-            erasure if None; random phrases are measured anyway.
+        methods: of `reasons.methods.METHODS`; if None, all that suit the model except
+            the slow erasure. Random phrases are always measured too.
         max_texts: size of the sample.
         draws: how many random rankings are averaged for each case.
         seed: of the sample and the random rankings.
-        on_step: called with the number of rankings measured and of all.
+        on_step: called with the number of rankings done and of all.
     """
     network = explainable_network(classifier)
     if methods is None:
-        own = methods_of(network)
-        methods = own[:-1] or own  # erasure, the last, is slow
+        usable = methods_of(network)
+        methods = usable[:-1] or usable  # erasure, the last, is slow
     if not methods or any(method not in METHODS for method in methods):
         raise ConfigError(
             f"methods must be some of {', '.join(METHODS)}; got {list(methods)!r}."
@@ -93,12 +93,12 @@ def measure_faithfulness(
     methods = [settle_method(network, method) for method in methods]
     random = np.random.default_rng(seed)
     cases, n_texts = draw_cases(classifier, texts, max_texts, random)
-    measured: dict[str, Measured] = {}
+    measured: dict[str, Remaining] = {}
     for number, method in enumerate([*methods, RANDOM]):
         repeats = draws if method == RANDOM else 1
         with evaluating(network):
             runs = [measure(network, cases, method, random) for _ in range(repeats)]
-        measured[method] = Measured(
+        measured[method] = Remaining(
             *(np.mean(parts, 0) for parts in zip(*runs, strict=True))
         )
         if on_step is not None:
@@ -120,7 +120,7 @@ def draw_cases(
     max_texts: int,
     random: np.random.Generator,
 ) -> tuple[list[Case], int]:
-    """Draw texts, and take every label predicted for them; say how many texts."""
+    """Return every label predicted for a sample of texts, and the size of the sample."""
     chosen: list[int] = random.permutation(len(texts))[:max_texts].tolist()
     sample = [texts[row] for row in chosen]
     documents = classifier.encode(sample)
@@ -144,7 +144,7 @@ def measure(
     cases: Sequence[Case],
     method: str,
     random: np.random.Generator,
-) -> Measured:
+) -> Remaining:
     """Rank the tokens of every case by a method, delete and keep them, and predict."""
     whole, deleted, kept = [], [], []
     orders = rank_cases(network, cases, method, random)
@@ -155,15 +155,15 @@ def measure(
             deleted.append(np.delete(case.ids, named))
             kept.append(case.ids[named])
     labels = np.array([case.label for case in cases])
-    own = document_lengths(network, whole)[np.arange(len(cases)), labels]
+    lengths = document_lengths(network, whole)[np.arange(len(cases)), labels]
     repeated = np.repeat(labels, len(SHARES))
 
-    def left(documents: list[NDArray]) -> NDArray[np.float64]:
-        lengths = document_lengths(network, documents)
-        lengths = lengths[np.arange(len(documents)), repeated].reshape(len(cases), -1)
-        return lengths / own[:, None].astype(np.float64)
+    def remaining(documents: list[NDArray]) -> NDArray[np.float64]:
+        left = document_lengths(network, documents)
+        left = left[np.arange(len(documents)), repeated].reshape(len(cases), -1)
+        return left / lengths[:, None].astype(np.float64)
 
-    return Measured(left(deleted), left(kept))
+    return Remaining(remaining(deleted), remaining(kept))
 
 
 def rank_cases(
@@ -193,22 +193,19 @@ def rank_tokens(
     random: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
     """Return the tokens of every document, strongest phrase for a label first."""
-    nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
-    batch = make_batch(documents, nothing, range(len(documents)))
-    batch = batch.to(device_of(network))
+    batch = batch_for(network, documents, range(len(documents)))
     known = method
-    if method == RANDOM:  # of which only the places are wanted
+    if method == RANDOM:  # any method tells where the n-grams are
         cheap = ("couplings", "gradient", "erasure")
         known = next(name for name in cheap if name in methods_of(network))
-    found = find_strengths(network, batch.ids, batch.mask, known, [label])
-    ngrams = list(found.ngrams)
+    ngrams = find_strengths(network, batch.ids, batch.mask, known, [label]).ngrams
     n_tokens = np.array([len(ids) for ids in documents])
     if method == RANDOM:
         ngrams = [
             each._replace(values=random.random(each.values.shape, np.float32))
             for each in ngrams
         ]
-    picked = pick_phrases(as_ranks(ngrams), n_tokens, int(n_tokens.max()), least=0.0)
+    picked = pick_phrases(as_ranks(ngrams), n_tokens, int(n_tokens.max()), min_share=0.0)
     return [
         np.concatenate(
             [
@@ -229,21 +226,21 @@ def as_ranks(ngrams: Sequence[NgramStrengths]) -> list[NgramStrengths]:
 
     So n-grams that speak against the label are ranked too, after all others.
     """
-    values = np.concatenate([found.values for found in ngrams], 1)  # (B, M, E)
+    values = np.concatenate([each.values for each in ngrams], 1)  # (B, M, E)
     order = values.argsort(1, kind="stable")
     ranks = np.empty_like(values)
     np.put_along_axis(
         ranks, order, np.arange(1, values.shape[1] + 1, dtype=np.float32)[:, None], 1
     )
-    ends = np.cumsum([found.values.shape[1] for found in ngrams])[:-1]
+    ends = np.cumsum([each.values.shape[1] for each in ngrams])[:-1]
     return [
-        found._replace(values=part)
-        for found, part in zip(ngrams, np.split(ranks, ends, 1), strict=True)
+        each._replace(values=part)
+        for each, part in zip(ngrams, np.split(ranks, ends, 1), strict=True)
     ]
 
 
-def curves(method: str, measured: Measured) -> MethodCurves:
-    """Sum up one method."""
+def curves(method: str, measured: Remaining) -> MethodCurves:
+    """Return the means and areas of one method."""
     lost, missing = 1 - measured.deleted.mean(1), 1 - measured.kept.mean(1)  # (cases,)
     return MethodCurves(
         method=method,
@@ -256,25 +253,25 @@ def curves(method: str, measured: Measured) -> MethodCurves:
     )
 
 
-def sentences(measured: dict[str, Measured], best: str) -> Iterator[str]:
-    """Put the outcome into words, figures and all."""
-    lost = {name: 1 - found.deleted.mean() for name, found in measured.items()}
-    kept = {name: found.kept.mean() for name, found in measured.items()}
+def sentences(measured: dict[str, Remaining], best: str) -> Iterator[str]:
+    """Tell the outcome in sentences, with figures."""
+    lost = {name: 1 - each.deleted.mean() for name, each in measured.items()}
+    kept = {name: each.kept.mean() for name, each in measured.items()}
     yield (
         f"Without the phrases that {best} names, a predicted label loses "
         f"{lost[best]:.0%} of its score on average; without random phrases of as many "
         f"words, {lost[RANDOM]:.0%}. Of the named phrases alone it keeps "
         f"{kept[best]:.0%}, of the random ones {kept[RANDOM]:.0%}."
     )
-    rivals = [name for name in ("gradient", "integrated") if name in measured]
+    gradients = [name for name in ("gradient", "integrated") if name in measured]
     routed = [name for name in ("couplings", "contributions") if name in measured]
     for name in routed:
-        for rival in rivals:
-            yield compare(name, rival, measured)
+        for other in gradients:
+            yield compare(name, other, measured)
 
 
-def compare(one: str, other: str, measured: dict[str, Measured]) -> str:
-    """Say which of two methods is more faithful, if the cases tell."""
+def compare(one: str, other: str, measured: dict[str, Remaining]) -> str:
+    """Say which of two methods is more faithful, if the difference is clear."""
     gap = measured[one].gaps() - measured[other].gaps()  # (cases,)
     error = gap.std() / np.sqrt(len(gap))
     figures = f"{gap.mean():+.3f}, standard error {error:.3f}"

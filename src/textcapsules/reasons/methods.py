@@ -1,14 +1,16 @@
-"""Which models can be explained, by what, and where the n-grams of their phrases lie.
+"""Which model can be explained by which method, and where its n-grams lie.
 
-A capsule network tells itself where its capsules went. Of any network over word vectors
-the slopes can be taken, and words can be left out of the text of any model of words.
+A capsule network knows where its capsules went. Gradients can be taken of any network
+over word vectors, and words can be deleted from the text of any model of words.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from textcapsules.base.errors import ConfigError
@@ -21,22 +23,26 @@ from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import AttentionClasses
 from textcapsules.model.network import ClassOutput
 from textcapsules.reasons.couplings import branches_of
+from textcapsules.text.batch import Batch, make_batch
 
 __all__ = [
     "METHODS",
     "NgramPlaces",
+    "batch_for",
     "can_explain",
     "capsule_network",
+    "check_method",
     "class_scores",
     "device_of",
     "evaluating",
     "explainable_network",
     "methods_of",
     "ngram_places",
+    "settle_method",
 ]
 
 METHODS = ("couplings", "contributions", "gradient", "integrated", "erasure")
-OF_WORDS = (CapsuleNetwork, KimCnn, RecurrentNetwork, LrLstm, ClassicSystem)
+MODELS_OF_WORDS = (CapsuleNetwork, KimCnn, RecurrentNetwork, LrLstm, ClassicSystem)
 PHRASE_SIZE = 3  # words, where a model has no n-grams of its own
 
 
@@ -50,12 +56,12 @@ class NgramPlaces(NamedTuple):
 
 def can_explain(classifier: TextClassifier) -> bool:
     """Tell whether a model's labels can be explained."""
-    return isinstance(classifier.network, OF_WORDS)
+    return isinstance(classifier.network, MODELS_OF_WORDS)
 
 
 def explainable_network(classifier: TextClassifier) -> System:
-    """Return the network, and say so if it cannot be explained."""
-    if not isinstance(classifier.network, OF_WORDS):
+    """Return the network; raise an error if it cannot be explained."""
+    if not isinstance(classifier.network, MODELS_OF_WORDS):
         raise ConfigError(
             "classifier must be a model of words to be explained, not of characters or "
             f"trees; got {type(classifier.network).__name__}. Explain another model."
@@ -66,20 +72,42 @@ def explainable_network(classifier: TextClassifier) -> System:
 def methods_of(network: System) -> tuple[str, ...]:
     """Return the methods that a model can be explained by, its default first.
 
-    Measured (`faithfulness`), couplings are as faithful as any for capsules and the
-    cheapest; the slopes of a CNN, straight between its maxima, are as faithful as
-    integrated ones (0.64 and 0.63 comprehensive on tickets), an LSTM's are not (0.51
-    and 0.63).
+    The defaults were measured (`faithfulness`). For capsules, couplings are as faithful
+    as any other method and the cheapest. For a CNN, which is linear between its maxima,
+    plain gradients are as faithful as integrated ones (comprehensiveness 0.64 and 0.63
+    on tickets); for an LSTM they are not (0.51 and 0.63).
     """
     if isinstance(network, CapsuleNetwork):
         attends = isinstance(branches_of(network)[0].classes, AttentionClasses)
-        # A logit of attention is no sum over n-grams.
+        # With attention, the logit is no sum over n-grams.
         return tuple(m for m in METHODS if m != "contributions" or not attends)
     if isinstance(network, ClassicSystem):
         return ("erasure",)
     if isinstance(network, KimCnn):
         return ("gradient", "integrated", "erasure")
     return ("integrated", "gradient", "erasure")
+
+
+def check_method(method: str) -> None:
+    """Refuse a method that does not exist."""
+    if method not in METHODS:
+        raise ConfigError(
+            f"method must be one of {', '.join(METHODS)}; got {method!r}."
+        )
+
+
+def settle_method(network: System, method: str | None) -> str:
+    """Return the method asked for, if it suits the model, or the model's default."""
+    usable = methods_of(network)
+    if method is None:
+        return usable[0]
+    check_method(method)
+    if method not in usable:
+        raise ConfigError(
+            f"method must be {'one of ' * (len(usable) > 1)}{', '.join(usable)} for "
+            f"{type(network).__name__}; got {method!r}."
+        )
+    return method
 
 
 def device_of(network: System) -> torch.device:
@@ -89,9 +117,17 @@ def device_of(network: System) -> torch.device:
     return next(network.parameters()).device
 
 
+def batch_for(
+    network: System, documents: Sequence[NDArray], rows: Sequence[int] | NDArray
+) -> Batch:
+    """Put the documents at `rows` together where the model computes, without targets."""
+    targets = np.zeros((len(documents), 0), dtype=np.float32)
+    return make_batch(documents, targets, rows).to(device_of(network))
+
+
 @contextmanager
 def evaluating(network: System) -> Iterator[None]:
-    """Leave training aside for a while."""
+    """Put a network into evaluation mode for a while."""
     if isinstance(network, ClassicSystem):
         yield
         return
@@ -104,7 +140,7 @@ def evaluating(network: System) -> Iterator[None]:
 
 
 def capsule_network(classifier: TextClassifier) -> CapsuleNetwork:
-    """Return the network, and say so if it has no capsules to be shown."""
+    """Return the network; raise an error if it has no capsules to be shown."""
     if not isinstance(classifier.network, CapsuleNetwork):
         raise ConfigError(
             "classifier must be a capsule network for its routing to be shown; got "
@@ -114,7 +150,7 @@ def capsule_network(classifier: TextClassifier) -> CapsuleNetwork:
 
 
 def ngram_places(network: System) -> list[NgramPlaces]:
-    """Return where the n-grams of each size lie that phrases are made of."""
+    """Return, for each n-gram size, where the n-grams lie that phrases are made of."""
     if isinstance(network, CapsuleNetwork):
         return [
             NgramPlaces(branch.ngrams.ngram_size, branch.ngrams.stride, -branch.edge)
@@ -129,7 +165,7 @@ def ngram_places(network: System) -> list[NgramPlaces]:
 
 
 def class_scores(output: CapsuleOutput | ClassOutput) -> Tensor:
-    """Return what a decision looks at, (B, E): lengths with the orphan's, or scores."""
+    """Return what a decision reads, (B, E): lengths with the orphan's, or scores."""
     if isinstance(output, CapsuleOutput):
         return output.lengths(orphan=True)
     return output.scores

@@ -2,9 +2,9 @@
 
 Strong n-grams come in groups: the same words, shifted by one. So phrases are picked
 greedily, the strongest first, and an n-gram that shares a token with a phrase already
-picked is passed over. Sizes compete with each other in the combined view. Listed is
-what speaks for the label: strengths above zero, and no weaker than `LEAST` of the
-strongest.
+picked is skipped. N-grams of all sizes compete with each other, unless one size alone
+is asked for. A phrase must speak for the label: its strength is above zero, and at
+least `MIN_SHARE` of the strongest phrase's.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from textcapsules.reasons.explanation import Phrase
 from textcapsules.reasons.strengths import NgramStrengths
 
-__all__ = ["LEAST", "Picked", "cut_phrases", "pick_phrases"]
+__all__ = ["MIN_SHARE", "PickedPhrases", "cut_phrases", "pick_phrases"]
 
-LEAST = 0.5  # of the strongest phrase's strength
+MIN_SHARE = 0.5  # of the strongest phrase's strength
 
 
-class Picked(NamedTuple):
-    """Phrases of a batch as token ranges, strongest first; strength 0 where no more."""
+class PickedPhrases(NamedTuple):
+    """Phrases of a batch as token ranges, strongest first; strength 0 after the last."""
 
     starts: NDArray[np.int64]  # (B, E, R)
     ends: NDArray[np.int64]  # (B, E, R)
@@ -34,25 +34,25 @@ def pick_phrases(
     ngrams: Sequence[NgramStrengths],
     n_tokens: NDArray[np.int64],
     top: int,
-    least: float = LEAST,
-) -> Picked:
+    min_share: float = MIN_SHARE,
+) -> PickedPhrases:
     """Pick phrases for every text and class at once.
 
     Args:
         ngrams: strengths (B, P, E) of n-grams, of one size or several.
-        n_tokens: (B,), the tokens of each text; n-grams must lie inside it, but for
-            those that may reach over its ends, which are cut there.
-        top: phrases at most.
-        least: share of the strongest phrase's strength that the others must reach.
+        n_tokens: (B,), the tokens of each text; n-grams must lie inside it. Those that
+            may reach over its ends are cut there.
+        top: the largest number of phrases.
+        min_share: share of the strongest phrase's strength that the others must reach.
     """
-    values = np.concatenate([found.values for found in ngrams], 1).swapaxes(1, 2)
+    values = np.concatenate([each.values for each in ngrams], 1).swapaxes(1, 2)
     first, sizes, cut = place_ngrams(ngrams)  # (M,)
     starts = np.maximum(first, 0)
     ends = np.minimum(first + sizes, n_tokens[:, None])[:, None]  # (B, 1, M)
-    # Of a text shorter than the n-gram, the first counts: the text as a whole.
+    # In a text shorter than the n-gram, the first one counts: the text as a whole.
     inside = (first + sizes == ends) | ((cut | (first == 0)) & (ends > starts))
     left = np.where(inside & (values > 0), values, 0)  # (B, E, M)
-    floor = least * left.max(-1, initial=0)  # (B, E)
+    floor = min_share * left.max(-1, initial=0)  # (B, E)
     picked = []
     for _ in range(top):
         best = left.argmax(-1, keepdims=True)  # (B, E, 1)
@@ -66,46 +66,46 @@ def pick_phrases(
         left = np.where((starts < end) & (ends > start), 0, left)
     if not picked:
         empty = np.zeros((*values.shape[:2], 0), dtype=np.int64)
-        return Picked(empty, empty, empty.astype(np.float32), empty)
-    return Picked(*(np.concatenate(parts, -1) for parts in zip(*picked, strict=True)))
+        return PickedPhrases(empty, empty, empty.astype(np.float32), empty)
+    return PickedPhrases(*(np.concatenate(parts, -1) for parts in zip(*picked, strict=True)))
 
 
 def place_ngrams(
     ngrams: Sequence[NgramStrengths],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Return where every n-gram begins, its size, and if ends may cut it, (M,) each."""
-    counts = [found.values.shape[1] for found in ngrams]
-    places = [
-        found.first + np.arange(count) * found.stride
-        for count, found in zip(counts, ngrams, strict=True)
+    counts = [each.values.shape[1] for each in ngrams]
+    starts = [
+        each.first + np.arange(count) * each.stride
+        for count, each in zip(counts, ngrams, strict=True)
     ]
-    sizes = np.repeat([found.size for found in ngrams], counts)
-    cut = np.repeat([found.first < 0 for found in ngrams], counts)
-    return np.concatenate(places), sizes, cut
+    sizes = np.repeat([each.size for each in ngrams], counts)
+    cut = np.repeat([each.first < 0 for each in ngrams], counts)
+    return np.concatenate(starts), sizes, cut
 
 
 def cut_phrases(
     text: str,
     places: Sequence[tuple[int, int]],
-    picked: Picked,
+    picked: PickedPhrases,
     row: int,
     column: int,
 ) -> tuple[Phrase, ...]:
     """Cut the phrases of one class out of one text of the batch.
 
     Args:
-        text: the whole of it.
+        text: the whole text.
         places: where each of its tokens stands.
         picked: phrases of the batch.
-        row: the text's in it.
-        column: the class's.
+        row: the place of the text in the batch.
+        column: the place of the class among the classes.
     """
-    found = []
+    phrases = []
     for start, end, strength, size in zip(
         *(part[row, column].tolist() for part in picked), strict=True
     ):
         if strength <= 0:
             break
         first, last = places[start][0], places[end - 1][1]
-        found.append(Phrase(text[first:last], first, last, strength, size))
-    return tuple(found)
+        phrases.append(Phrase(text[first:last], first, last, strength, size))
+    return tuple(phrases)

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from copy import copy
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,10 +27,10 @@ from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules
 from textcapsules.reasons.explanation import ORPHAN
-from textcapsules.reasons.methods import capsule_network
+from textcapsules.reasons.methods import batch_for, capsule_network, evaluating
 from textcapsules.reasons.strengths import find_strengths
 from textcapsules.reasons.texts import locate_texts
-from textcapsules.text.batch import epoch_batches, make_batch
+from textcapsules.text.batch import epoch_batches
 
 __all__ = ["Connections", "Convergence", "connections", "convergence"]
 
@@ -43,7 +42,7 @@ class Connections(NamedTuple):
 
     text: str
     phrases: tuple[str, ...]  # the n-grams, as they stand in the text
-    strengths: dict[str, tuple[float, ...]]  # by category, one an n-gram; orphan last
+    strengths: dict[str, tuple[float, ...]]  # by category, one per n-gram; orphan last
     scores: dict[str, float]
 
 
@@ -64,13 +63,11 @@ def connections(
     """
     network = capsule_network(classifier)
     ((ids, places),) = locate_texts(classifier, [text])
-    batch = make_batch([ids], np.zeros((1, 0), np.float32), [0])
-    batch = batch.to(next(network.parameters()).device)
-    was_training = network.training
-    found = find_strengths(network.eval(), batch.ids, batch.mask, method)
-    network.train(was_training)
-    by_size = {ngrams.size: ngrams for ngrams in found.ngrams}
-    size = found.ngrams[0].size if ngram_size is None else ngram_size
+    batch = batch_for(network, [ids], [0])
+    with evaluating(network):
+        strengths = find_strengths(network, batch.ids, batch.mask, method)
+    by_size = {ngrams.size: ngrams for ngrams in strengths.ngrams}
+    size = strengths.ngrams[0].size if ngram_size is None else ngram_size
     if size not in by_size:
         raise ConfigError(
             f"ngram_size must be one of the model's, {sorted(by_size)}; got {size!r}."
@@ -80,9 +77,9 @@ def connections(
     starts = range(ngrams.first, len(places), ngrams.stride)[: len(values)]
     spans = [places[max(start, 0) : start + size] for start in starts if places]
     phrases = tuple(text[span[0][0] : span[-1][1]] for span in spans)
-    columns = values[: len(phrases)].T.tolist()  # one list a category
+    columns = values[: len(phrases)].T.tolist()  # one list per category
     names = (*classifier.labels.names, ORPHAN)[: len(columns)]
-    lengths = found.lengths[0].tolist() if places else [0.0] * len(columns)
+    lengths = strengths.lengths[0].tolist() if places else [0.0] * len(columns)
     return Connections(
         text,
         phrases,
@@ -92,7 +89,7 @@ def connections(
 
 
 class Convergence(NamedTuple):
-    """What couplings were like after 1, 2, ... iterations."""
+    """How sharp couplings were after 1, 2, ... iterations."""
 
     texts: int
     trained: int  # the iterations of the model itself
@@ -120,21 +117,17 @@ def convergence(
     if not documents:
         raise DataError("texts must hold one with a known word; got none.")
     network = capsule_network(classifier)
-    was_training = network.training
-    network.eval()
-    device = next(network.parameters()).device
-    nothing = torch.zeros(len(documents), 0).numpy()
     totals = torch.zeros(last, 3, dtype=torch.float64)
     lengths = [len(ids) for ids in documents]
-    for rows in epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False):
-        batch = make_batch(documents, nothing, rows).to(device)
-        with inputs_of_classes(network) as seen:
-            network(batch.ids, batch.mask)
-        for layer, capsules, mask in seen:
-            for place in range(last):
-                routed = with_iterations(layer, place + 1)(capsules, mask)
-                totals[place] += sharpness(routed.couplings).cpu()
-    network.train(was_training)
+    with evaluating(network):
+        for rows in epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False):
+            batch = batch_for(network, documents, rows)
+            with inputs_of_classes(network) as inputs:
+                network(batch.ids, batch.mask)
+            for layer, capsules, mask in inputs:
+                for place in range(last):
+                    routed = with_iterations(layer, place + 1)(capsules, mask)
+                    totals[place] += sharpness(routed.couplings).cpu()
     mass, strongest, entropy = totals.T
     return Convergence(
         len(documents),
@@ -148,24 +141,24 @@ def convergence(
 def inputs_of_classes(
     network: nn.Module,
 ) -> Iterator[list[tuple[ClassCapsules, Tensor, Tensor]]]:
-    """Collect what the class layers are given: capsules (B, P, C, D), mask (B, P)."""
-    seen = []
+    """Collect the inputs of class layers: capsules (B, P, C, D) and mask (B, P)."""
+    inputs = []
     layers = [module for module in network.modules() if type(module) is ClassCapsules]
     hooks = [
         layer.register_forward_pre_hook(
-            lambda module, given: seen.append((module, *given))
+            lambda module, given: inputs.append((module, *given))
         )
         for layer in layers
     ]
     try:
-        yield seen
+        yield inputs
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def with_iterations(layer: ClassCapsules, iterations: int) -> ClassCapsules:
-    """Return a layer with the same weights that routes another number of times."""
+    """Return a layer with the same weights and another number of iterations."""
     twin = copy(layer)
     twin.options = layer.options._replace(iterations=iterations)
     return twin

@@ -1,9 +1,9 @@
 """One interface to every method: strengths of n-grams and of tokens, for a batch.
 
-Couplings, contributions and erasure find strengths of n-grams; a token's is then the
-sum of what its n-grams give it, each sharing its own evenly among its tokens, so that
-tokens add up to what n-grams do. Gradients find strengths of tokens; an n-gram's is
-then the sum of its tokens'.
+Couplings, contributions and erasure give strengths of n-grams. Each n-gram shares its
+strength evenly among its tokens, and a token adds up its shares; so tokens and n-grams
+have the same sum. Gradients give strengths of tokens; the strength of an n-gram is then
+the sum of its tokens'.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from textcapsules.base.errors import ConfigError
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -26,21 +25,18 @@ from textcapsules.reasons.attributions import (
     gradient_times_input,
     integrated_gradients,
 )
-from textcapsules.reasons.couplings import contributions, couplings, mass
+from textcapsules.reasons.couplings import connection_strengths, contributions, mass
 from textcapsules.reasons.methods import (
-    METHODS,
     NgramPlaces,
     class_scores,
-    methods_of,
     ngram_places,
+    settle_method,
 )
 
 __all__ = [
     "NgramStrengths",
     "Strengths",
-    "check_method",
     "find_strengths",
-    "settle_method",
 ]
 
 
@@ -50,8 +46,8 @@ class NgramStrengths(NamedTuple):
     size: int
     stride: int
     values: NDArray[np.float32]  # (B, P, E)
-    # Token that the first n-gram begins at, below 0 if it reaches over the text's ends;
-    # the n-gram p begins at first + p · stride.
+    # The token where the first n-gram begins, below 0 if n-grams reach over the text's
+    # ends; the n-gram p begins at first + p · stride.
     first: int = 0
 
 
@@ -59,32 +55,10 @@ class Strengths(NamedTuple):
     """How strongly n-grams and tokens speak for every class, the orphan last."""
 
     lengths: NDArray[np.float32]  # (B, classes and orphan)
-    ngrams: tuple[NgramStrengths, ...]  # one a size
+    ngrams: tuple[NgramStrengths, ...]  # one per size
     tokens: NDArray[np.float32]  # (B, T, E)
-    leak: NDArray[np.float32] | None  # (B,); None where no capsules are
+    leak: NDArray[np.float32] | None  # (B,); None without capsules
     orphan_share: NDArray[np.float32] | None  # (B,)
-
-
-def check_method(method: str) -> None:
-    """Say so if there is no such method."""
-    if method not in METHODS:
-        raise ConfigError(
-            f"method must be one of {', '.join(METHODS)}; got {method!r}."
-        )
-
-
-def settle_method(network: System, method: str | None) -> str:
-    """Return the method asked for, if the model has it, or its default."""
-    own = methods_of(network)
-    if method is None:
-        return own[0]
-    check_method(method)
-    if method not in own:
-        raise ConfigError(
-            f"method must be {'one of ' * (len(own) > 1)}{', '.join(own)} for "
-            f"{type(network).__name__}; got {method!r}."
-        )
-    return method
 
 
 @torch.no_grad()
@@ -102,36 +76,34 @@ def find_strengths(
         ids: word numbers, (B, T).
         mask: where there are words, (B, T).
         method: one of `METHODS`.
-        classes: the columns E wanted of the strengths; all, the orphan last, if None.
+        classes: the columns E of the strengths; all, the orphan last, if None.
     """
     method = settle_method(network, method)
     output: Any = None
     if isinstance(network, ClassicSystem):
         lengths = torch.from_numpy(document_lengths(network, unpadded(ids, mask)))
     else:
-        routed = {"inspect": True} if isinstance(network, CapsuleNetwork) else {}
-        output = network(ids, mask, **routed)
+        options = {"inspect": True} if isinstance(network, CapsuleNetwork) else {}
+        output = network(ids, mask, **options)
         lengths = class_scores(output)
     columns = range(lengths.shape[1]) if classes is None else classes
     places = ngram_places(network)
     if method in ("gradient", "integrated"):
-        assert isinstance(network, nn.Module)  # a classic system has no slopes
+        assert isinstance(network, nn.Module)  # a classic system has no gradients
         find = gradient_times_input if method == "gradient" else integrated_gradients
         tokens = find(network, ids, mask, columns)  # (B, T, E)
         values = [window_sums(tokens, *place) for place in places]
     else:
         values = ngram_strengths(network, ids, mask, method, output, places)
         if classes is not None:
-            values = [found[..., list(classes)] for found in values]
+            values = [each[..., list(classes)] for each in values]
         tokens = sum_shares(values, places, mask)
-    shares = None
-    if isinstance(network, CapsuleNetwork):
-        shares = mass(network, output)
+    shares = mass(network, output) if isinstance(network, CapsuleNetwork) else None
     return Strengths(
         to_array(lengths),
         tuple(
-            NgramStrengths(place.size, place.stride, to_array(found), place.first)
-            for place, found in zip(places, values, strict=True)
+            NgramStrengths(place.size, place.stride, to_array(each), place.first)
+            for place, each in zip(places, values, strict=True)
         ),
         to_array(tokens),
         None if shares is None else to_array(shares.leak),
@@ -152,16 +124,17 @@ def ngram_strengths(
     output: Any,
     places: Sequence[NgramPlaces],
 ) -> list[Tensor]:
-    """Return the strengths (B, P, E) of n-grams, one tensor a size."""
+    """Return the strengths (B, P, E) of n-grams, one tensor per size."""
     if method == "couplings":
-        return couplings(output)
+        return connection_strengths(output)
     if method == "contributions":
         return contributions(network, output)
-    found = []
+    strengths = []
     for place in places:
         falls = erase_ngrams(network, unpadded(ids, mask), *place)
-        found.append(pad_sequence([torch.from_numpy(fall) for fall in falls], True))
-    return [values.to(ids.device) / len(places) for values in found]
+        padded = pad_sequence([torch.from_numpy(fall) for fall in falls], True)
+        strengths.append(padded.to(ids.device) / len(places))
+    return strengths
 
 
 def unpadded(ids: Tensor, mask: Tensor) -> list[NDArray]:
@@ -182,21 +155,21 @@ def sum_shares(
     """Share every n-gram's strength among its tokens in the text, (B, T, E).
 
     Args:
-        values: strengths (B, P, E) of n-grams, one tensor a size.
-        places: size, stride and first token of each.
+        values: strengths (B, P, E) of n-grams, one tensor per size.
+        places: size, stride and first token of each size.
         mask: where there are words, (B, T).
     """
     (B, T), E = mask.shape, values[0].shape[2]
     n_tokens = mask.sum(1, keepdim=True)  # (B, 1)
     total = values[0].new_zeros(B, T, E)
-    for found, (size, stride, first) in zip(values, places, strict=True):
-        P = found.shape[1]
+    for ngrams, (size, stride, first) in zip(values, places, strict=True):
+        P = ngrams.shape[1]
         starts = first + torch.arange(P, device=mask.device) * stride  # (P,)
         begins = starts.clamp(min=0)
         n_inside = (torch.minimum(starts + size, n_tokens) - begins).clamp(min=1)
-        shares = found / n_inside.unsqueeze(2)  # (B, P, E)
+        shares = ngrams / n_inside.unsqueeze(2)  # (B, P, E)
         reach = (P - 1) * stride
-        tokens = found.new_zeros(B, reach + size, E)  # from token `first` on
+        tokens = ngrams.new_zeros(B, reach + size, E)  # from token `first` on
         for place in range(size):
             inside = (starts + place >= 0) & (starts + place < n_tokens)  # (B, P)
             tokens[:, place : place + reach + 1 : stride] += shares * inside.unsqueeze(

@@ -1,9 +1,11 @@
-"""Where the fields of a batch's explanations come from, when they are asked for.
+"""Explain texts: which phrases spoke for each label, and how strongly.
 
-Explain texts: which phrases spoke for each label, and how strongly.
+`explain` runs the network once per batch. The fields of an explanation are computed
+from the strengths of its batch when they are first read: `BatchSource`, `TextSource`
+and `LabelSource` hold what is needed for that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, overload
@@ -21,45 +23,52 @@ from textcapsules.reasons.explanation import (
     Phrase,
     TokenSpan,
 )
-from textcapsules.reasons.methods import device_of, evaluating, explainable_network
-from textcapsules.reasons.phrases import Picked, cut_phrases, pick_phrases
-from textcapsules.reasons.strengths import Strengths, find_strengths, settle_method
-from textcapsules.text.batch import epoch_batches, make_batch
+from textcapsules.reasons.methods import (
+    batch_for,
+    evaluating,
+    explainable_network,
+    settle_method,
+)
+from textcapsules.reasons.phrases import PickedPhrases, cut_phrases, pick_phrases
+from textcapsules.reasons.strengths import Strengths, find_strengths
+from textcapsules.text.batch import epoch_batches
 from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer
 
 __all__ = ["BatchSource", "TextSource", "explain", "locate_texts"]
 
+BATCH_SIZE = 32  # the couplings of more leave a CPU's caches
+
 
 @dataclass(frozen=True)
 class BatchSource:
-    """What was found for some texts together: B texts, J classes."""
+    """Strengths and decisions for some texts together: B texts, J classes."""
 
     tokenizer: TextTokenizer
     names: tuple[str, ...]  # of the J classes
-    found: Strengths
+    strengths: Strengths
     chosen: NDArray[np.bool_]  # (B, J)
     n_tokens: NDArray[np.int64]  # (B,)
     top: int
 
     @cached_property
-    def together(self) -> Picked:
+    def phrases(self) -> PickedPhrases:
         """The phrases of all n-gram sizes together."""
-        return pick_phrases(self.found.ngrams, self.n_tokens, self.top)
+        return pick_phrases(self.strengths.ngrams, self.n_tokens, self.top)
 
     @cached_property
-    def by_size(self) -> dict[int, Picked]:
+    def by_size(self) -> dict[int, PickedPhrases]:
         """The phrases of each n-gram size by itself."""
-        if len(self.found.ngrams) == 1:
-            return {self.found.ngrams[0].size: self.together}
+        if len(self.strengths.ngrams) == 1:
+            return {self.strengths.ngrams[0].size: self.phrases}
         return {
             ngrams.size: pick_phrases([ngrams], self.n_tokens, self.top)
-            for ngrams in self.found.ngrams
+            for ngrams in self.strengths.ngrams
         }
 
 
 class TextSource(NamedTuple):
-    """One text of a batch; its methods are the later fields of an `Explanation`."""
+    """One text of a batch; its methods compute fields of an `Explanation`."""
 
     batch: BatchSource
     row: int
@@ -71,8 +80,8 @@ class TextSource(NamedTuple):
         return tuple(self.batch.tokenizer.pieces(self.text, self.located))
 
     def labels(self) -> tuple[LabelExplanation, ...]:
-        """Return every class's explanation, themselves for later."""
-        scores = self.batch.found.lengths[self.row].tolist()
+        """Return every class's explanation, its phrases and strengths for later."""
+        scores = self.batch.strengths.lengths[self.row].tolist()
         chosen = self.batch.chosen[self.row].tolist()
         return tuple(
             LabelExplanation.later(
@@ -86,7 +95,7 @@ class TextSource(NamedTuple):
 
     def orphan(self) -> LabelExplanation | None:
         """Return the orphan's explanation, if the model has one."""
-        scores, place = self.batch.found.lengths[self.row], len(self.batch.names)
+        scores, place = self.batch.strengths.lengths[self.row], len(self.batch.names)
         if len(scores) == place:
             return None
         return LabelExplanation.later(
@@ -98,33 +107,30 @@ class TextSource(NamedTuple):
 
 
 class LabelSource(NamedTuple):
-    """One class of a text; its methods are later fields of a `LabelExplanation`."""
+    """One class of a text; its methods compute fields of a `LabelExplanation`."""
 
     text: TextSource
     place: int  # among the classes, the orphan last
 
     def phrases(self) -> tuple[Phrase, ...]:
         """Return the phrases of all n-gram sizes together."""
-        return self.cut(self.text.batch.together)
+        return self.cut(self.text.batch.phrases)
 
     def by_size(self) -> dict[int, tuple[Phrase, ...]]:
         """Return the phrases of each n-gram size by itself."""
-        picked = self.text.batch.by_size
-        return {size: self.cut(own) for size, own in picked.items()}
+        by_size = self.text.batch.by_size
+        return {size: self.cut(picked) for size, picked in by_size.items()}
 
-    def cut(self, picked: Picked) -> tuple[Phrase, ...]:
-        """Cut picked phrases of this text and class out of it."""
+    def cut(self, picked: PickedPhrases) -> tuple[Phrase, ...]:
+        """Cut the phrases picked for this class out of this text."""
         _, row, text, located = self.text
         return cut_phrases(text, located.places, picked, row, self.place)
 
     def tokens(self) -> tuple[float, ...]:
-        """Return one strength a token."""
+        """Return one strength per token."""
         batch, row, _, located = self.text
         n_tokens = len(located.places)
-        return tuple(batch.found.tokens[row, :n_tokens, self.place].tolist())
-
-
-BATCH_SIZE = 32  # the couplings of more leave a CPU's caches
+        return tuple(batch.strengths.tokens[row, :n_tokens, self.place].tolist())
 
 
 @overload
@@ -161,26 +167,26 @@ def explain(
 ) -> Explanation | list[Explanation]:
     """Explain one text, or several.
 
-    The network runs once. Phrases and strengths are made from what it leaves when they
-    are first read.
+    The network runs once. Phrases and strengths are computed when they are first read.
 
     Args:
         classifier: a capsule network, a CNN, an LSTM, TF-IDF or fastText.
         texts: one text, or a list of them.
         method: what a strength is: `contributions`, `couplings`, `gradient`,
-            `integrated` or `erasure`; the first two for capsules alone, the next two
+            `integrated` or `erasure`; the first two for capsules only, the next two
             for networks. If None, `couplings` for capsules, `gradient` for a CNN,
             `integrated` for an LSTM, `erasure` for the rest.
-        top: phrases listed a label, at most.
-        true: the text's own labels, or each text's, to be shown beside the predicted.
+        top: the largest number of phrases per label.
+        true: the labels that the text, or each text, should get; they are shown beside
+            the predicted ones.
         multi_label: which labels count as predicted; see `TextClassifier.decide`.
         threshold: one for all labels, in place of the calibrated ones.
     """
     decision: dict[str, Any] = {"multi_label": multi_label, "threshold": threshold}
     if isinstance(texts, str):
-        own = None if true is None else [tuple(map(str, true))]
+        labels = None if true is None else [tuple(map(str, true))]
         return explain(
-            classifier, [texts], method=method, top=top, true=own, **decision
+            classifier, [texts], method=method, top=top, true=labels, **decision
         )[0]
     check_decision(multi_label, threshold)
     texts = read_texts(texts)
@@ -188,28 +194,35 @@ def explain(
     method = settle_method(network, method)
     check_request(texts, top, true)
     located, counts = locate_counted(classifier, texts)
-    labels = [None] * len(texts) if true is None else [tuple(own) for own in true]
+    documents = [each.ids for each in located]
+    sizes = np.array([len(ids) for ids in documents])
+    names, tokenizer = classifier.labels.names, classifier.tokenizer
     explanations: dict[int, Explanation] = {}
-    sizes = [len(own.ids) for own in located]
     with evaluating(network):
-        for places in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
-            rows: list[int] = places.tolist()
-            batch = explain_batch(
-                classifier,
-                [texts[row] for row in rows],
-                [located[row] for row in rows],
-                [labels[row] for row in rows],
-                [(int(counts.known[row]), int(counts.words[row])) for row in rows],
-                method,
-                top,
-                decision,
-            )
-            explanations.update(zip(rows, batch, strict=True))
+        for rows in epoch_batches(sizes, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
+            batch = batch_for(network, documents, rows)
+            strengths = find_strengths(network, batch.ids, batch.mask, method)
+            strengths.lengths[sizes[rows] == 0] = 0  # where padding votes
+            scores = strengths.lengths[:, : len(names)]
+            chosen = classifier.decide(scores, **decision)
+            source = BatchSource(tokenizer, names, strengths, chosen, sizes[rows], top)
+            for place, row in enumerate(rows.tolist()):
+                explanations[row] = Explanation.later(
+                    TextSource(source, place, texts[row], located[row]),
+                    text=texts[row],
+                    leak=value_at(strengths.leak, place),
+                    orphan_share=value_at(strengths.orphan_share, place),
+                    predicted=classifier.names(scores[place], chosen[place]),
+                    true=None if true is None else tuple(true[row]),
+                    method=method,
+                    known=int(counts.known[row]),
+                    words=int(counts.words[row]),
+                )
     return [explanations[row] for row in range(len(texts))]
 
 
 def check_request(texts: Sequence[str], top: int, true: Sequence | None) -> None:
-    """Refuse what cannot be explained so."""
+    """Refuse a number of phrases below 1, and labels that do not match the texts."""
     if not isinstance(top, int) or top < 1:
         raise ConfigError(f"top must be at least 1; got {top!r}.")
     if true is not None and len(true) != len(texts):
@@ -219,24 +232,24 @@ def check_request(texts: Sequence[str], top: int, true: Sequence | None) -> None
 
 
 def locate_texts(classifier: TextClassifier, texts: Sequence[str]) -> list[Located]:
-    """Return the tokens the model reads of every text: none of an unreadable one."""
+    """Return the tokens the model reads of every text; an unreadable text has none."""
     return locate_counted(classifier, texts)[0]
 
 
 def locate_counted(
     classifier: TextClassifier, texts: Sequence[str]
 ) -> tuple[list[Located], WordCounts]:
-    """Return what `locate_texts` does, and how many words of each text are known."""
+    """Return the same as `locate_texts`, and how many words of each text are known."""
     tokenizer = classifier.tokenizer
     located = tokenizer.locate(texts, classifier.config.text.max_tokens)
-    ids = [own.ids for own in located]
+    ids = [each.ids for each in located]
     documents = drop_unreadable(ids, tokenizer.first_word)
     kept = [
-        Located(document, own.places[: len(document)])
-        for document, own in zip(documents, located, strict=True)
+        Located(document, each.places[: len(document)])
+        for document, each in zip(documents, located, strict=True)
     ]
     if classifier.config.text.unknown == "drop":
-        kept = [known_words(own) for own in kept]
+        kept = [known_words(each) for each in kept]
     return kept, count_words(ids, tokenizer.first_word)
 
 
@@ -249,43 +262,6 @@ def known_words(located: Located) -> Located:
     return Located(located.ids[is_known], places)
 
 
-def explain_batch(
-    classifier: TextClassifier,
-    texts: Sequence[str],
-    located: Sequence[Located],
-    true: Sequence[tuple[str, ...] | None],
-    counts: Sequence[tuple[int, int]],
-    method: str,
-    top: int,
-    decision: dict[str, Any],
-) -> Iterator[Explanation]:
-    """Explain some texts together, read already."""
-    network = explainable_network(classifier)
-    documents = [own.ids for own in located]
-    nothing = np.zeros((len(texts), 0), dtype=np.float32)  # no targets to carry
-    batch = make_batch(documents, nothing, range(len(texts)))
-    batch = batch.to(device_of(network))
-    found = find_strengths(network, batch.ids, batch.mask, method)
-    n_tokens = np.array([len(ids) for ids in documents])  # (B,)
-    found.lengths[n_tokens == 0] = 0  # where padding votes
-    names, tokenizer = classifier.labels.names, classifier.tokenizer
-    scores = found.lengths[:, : len(names)]
-    chosen = classifier.decide(scores, **decision)
-    source = BatchSource(tokenizer, names, found, chosen, n_tokens, top)
-    for row in range(len(texts)):
-        yield Explanation.later(
-            TextSource(source, row, texts[row], located[row]),
-            text=texts[row],
-            leak=value_at(found.leak, row),
-            orphan_share=value_at(found.orphan_share, row),
-            predicted=classifier.names(scores[row], chosen[row]),
-            true=true[row],
-            method=method,
-            known=counts[row][0],
-            words=counts[row][1],
-        )
-
-
 def value_at(values: NDArray[np.float32] | None, row: int) -> float | None:
-    """Return a text's value of a batch's, where there are any."""
+    """Return the value of one text, if the batch has such values."""
     return None if values is None else float(values[row])

@@ -52,7 +52,7 @@ from textcapsules.lab.paper.runs import Place, read
 from textcapsules.lab.paper.systems import Options, system
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.couplings import branches_of, existence
-from textcapsules.reasons.explanation import Explanation, Spoken
+from textcapsules.reasons.explanation import Explanation, PhraseTotal
 from textcapsules.reasons.methods import capsule_network
 from textcapsules.reasons.routing_inspection import Connections, connections
 from textcapsules.reasons.texts import explain
@@ -246,7 +246,7 @@ def label_clouds(explanation: Explanation, found: Connections) -> list[Cloud]:
 def cloud_picture(label: str, found: Connections, place: int) -> Picture:
     """Draw one label's 3-grams, those that overlap too."""
     pairs = zip(found.phrases, found.strengths[label], strict=True)
-    spoken = [Spoken(text, strength, 1) for text, strength in pairs]
+    spoken = [PhraseTotal(text, strength, 1) for text, strength in pairs]
     spoken = sorted(spoken, key=lambda one: -one.strength)[:CLOUD]
     strongest = ", ".join(one.text for one in spoken[:10])
     image = draw_cloud(spoken, place=place, top=CLOUD)
