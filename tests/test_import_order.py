@@ -57,6 +57,8 @@ ORDER = """
     cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
     cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
+# The only imports against the order: methods that show a value import what draws it.
+EXCEPTIONS = {"textcapsules.reasons.explanation": {"textcapsules.draw.pages"}}
 MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
 
 
@@ -92,7 +94,7 @@ def test_every_module_has_its_place() -> None:
 def test_module_imports_only_from_those_before_it(name: str) -> None:
     before = MODULES[: MODULES.index(name)]
     source = files()[name].read_text(encoding="utf-8")
-    later = imported(source, set(MODULES)) - set(before)
+    later = imported(source, set(MODULES)) - set(before) - EXCEPTIONS.get(name, set())
     assert not later, (
         f"{name} imports from {', '.join(sorted(later))}, which come later"
     )

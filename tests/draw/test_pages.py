@@ -49,6 +49,34 @@ def test_any_text_is_shown_as_itself(text: str) -> None:
     assert text in page.inside("bdi")
 
 
+@pytest.mark.parametrize("text", ["charged twice and crashed", *NASTY])
+def test_a_notebook_shows_the_highlighted_text_escaped(text: str) -> None:
+    shown = explained(text, text)._repr_html_()
+    part, plain = Page(shown), Page(explained("charged twice", "x")._repr_html_())
+    assert part.names() == plain.names()  # nothing became markup
+    assert part.inside("p", "text") == [text]
+    assert part.inside("b") == [text, "other"]
+    assert not re.search(r"https?:|src=|@import|url\(", shown.replace(text, ""))
+
+
+def test_a_notebook_keeps_its_own_style() -> None:
+    (style,) = Page(explained("charged twice")._repr_html_()).inside("style")
+    depth, outside = 0, ""
+    for sign in style:  # what stands outside of braces are the selectors
+        depth += (sign == "{") - (sign == "}")
+        outside += sign if depth == 0 and sign != "}" else ""
+    assert depth == 0
+    assert outside.split() == [
+        ".textcapsules",
+        *["@media", "screen", "and", "(prefers-color-scheme:", "dark)"],
+    ]
+
+
+def test_an_explanation_is_a_page_by_itself() -> None:
+    explanation = explained("charged twice")
+    assert explanation.to_html() == render_explanations([explanation])
+
+
 def test_page_is_whole_and_accessible() -> None:
     check_page(render_explanations([explained("charged twice")]))
     check_page(render_explanations([explained("one"), explained("two")]))

@@ -20,7 +20,12 @@ from textcapsules.draw.pictures import (
     draw_loss,
     with_dark_mode,
 )
-from textcapsules.reasons.explanation import Faithfulness, MethodCurves, Phrase, PhraseTotal
+from textcapsules.reasons.explanation import (
+    Faithfulness,
+    MethodCurves,
+    Phrase,
+    PhraseTotal,
+)
 
 NASTY = [
     "<script>alert(1)</script>",

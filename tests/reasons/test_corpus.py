@@ -19,7 +19,7 @@ def random_examples(n_texts: int) -> list[Example]:
 
 
 def test_strengths_are_added_up_over_the_texts_that_got_the_label(monkeypatch):
-    monkeypatch.setattr(corpus_module, "TOGETHER", 7)
+    monkeypatch.setattr(corpus_module, "TEXTS_AT_ONCE", 7)
     classifier, examples = random_classifier(), random_examples(30)
     done: list[int] = []
     found = explain_corpus(classifier, examples, top=5, on_texts=done.append)

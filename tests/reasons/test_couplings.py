@@ -10,7 +10,12 @@ import torch
 from random_models import ARCHITECTURES, random_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.layers import AttentionClasses
-from textcapsules.reasons.couplings import branches_of, connection_strengths, contributions, mass
+from textcapsules.reasons.couplings import (
+    branches_of,
+    connection_strengths,
+    contributions,
+    mass,
+)
 
 TOLERANCE = 1e-10  # float64
 N_TOKENS = 9

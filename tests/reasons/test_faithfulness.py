@@ -11,7 +11,7 @@ from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.layers import ClassCapsules, NgramConv
 from textcapsules.reasons.couplings import branches_of
-from textcapsules.reasons.faithfulness import SHARES, Measured, compare, rank_tokens
+from textcapsules.reasons.faithfulness import SHARES, Remaining, compare, rank_tokens
 from textcapsules.reasons.faithfulness import measure_faithfulness as measure
 from textcapsules.reasons.methods import capsule_network
 
@@ -100,15 +100,15 @@ def test_the_verdict_follows_the_figures():
     high, low = np.full((9, 5), 0.9), np.full((9, 5), 0.1)
     wavering = low + np.linspace(-0.3, 0.3, 9)[:, None]
     measured = {
-        "couplings": Measured(low, high),
-        "gradient": Measured(high, low),
-        "integrated": Measured(wavering, high),
+        "couplings": Remaining(low, high),
+        "gradient": Remaining(high, low),
+        "integrated": Remaining(wavering, high),
     }
     assert compare("couplings", "gradient", measured).startswith(
         "couplings is more faithful than gradient (+1.600"
     )
     assert "couplings is less" in compare(
-        "couplings", "gradient", {**measured, "gradient": Measured(low - 0.1, high)}
+        "couplings", "gradient", {**measured, "gradient": Remaining(low - 0.1, high)}
     )
     assert "not clearly apart" in compare("couplings", "integrated", measured)
 

@@ -1,9 +1,8 @@
-"""A text cut into stretches, each with the labels whose phrases cover it.
+"""Explanations as pages: values in, HTML out, self-contained, everything escaped.
 
-Phrases of different labels may overlap in any way. The cuts are at all their ends, so
-that a stretch has one set of labels and can be drawn as one piece.
-
-Explanations as pages: values in, HTML out, self-contained, everything escaped.
+`highlight` cuts a text into stretches, each with the labels whose phrases cover it.
+Phrases of different labels may overlap in any way. The text is cut at the ends of all
+phrases, so that a stretch has one set of labels and can be drawn as one piece.
 
 Templates hold markup only. Pictures are inside the page as SVG; matrices are tables, so
 that they can be read aloud, searched, and shown in the reader's colours.
@@ -47,8 +46,14 @@ __all__ = [
     "reading_help",
     "render",
     "render_explanations",
+    "render_highlight",
     "shade_cells",
 ]
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+HEAT = 45  # percentage of the accent in the darkest cell: ink stays readable on it
 
 
 class Mark(NamedTuple):
@@ -95,7 +100,8 @@ def highlight(
 ) -> Highlight:
     """Return the text with the `top` phrases of each predicted or true label marked.
 
-    A text longer than `longest` characters is shown to there; its list stays whole.
+    Of a text longer than `longest` characters only the beginning is shown; the list of
+    labels and phrases stays whole.
     """
     true = explanation.true or ()
     names = [label.label for label in explanation.labels]
@@ -116,12 +122,12 @@ def highlight(
 
 
 def pick_styles(places: Sequence[int]) -> list[tuple[int, str]]:
-    """Return each label's own colour, or the next that is free in this text."""
+    """Return each label's usual colour, or the next that is free in this text."""
     styles: list[tuple[int, str]] = []
     for colour, line in map(label_style, places):
         taken = {other for other, _ in styles}
-        turn = [(colour + step) % N_COLOURS for step in range(N_COLOURS)]
-        styles.append((next((c for c in turn if c not in taken), colour), line))
+        colours = [(colour + step) % N_COLOURS for step in range(N_COLOURS)]
+        styles.append((next((c for c in colours if c not in taken), colour), line))
     return styles
 
 
@@ -155,7 +161,7 @@ def cut_text(text: str, labels: Sequence[ShownLabel]) -> tuple[Stretch, ...]:
 
 
 def pick_lanes(levels: Sequence[Sequence[int]]) -> list[int]:
-    """Give each label (columns) the first lane that no label it meets has taken."""
+    """Give each label (columns) the first lane that no overlapping label has taken."""
     columns = zip(*levels, strict=True)
     claims = [{row for row, level in enumerate(c) if level} for c in columns]
     lanes: list[int] = []
@@ -168,23 +174,16 @@ def pick_lanes(levels: Sequence[Sequence[int]]) -> list[int]:
 def label_level(label: ShownLabel, start: int, end: int) -> int:
     """Return how strongly a label claims a stretch, 0 where it does not.
 
-    The levels part the way from nothing to the label's strongest phrase evenly; a label
-    that was missed had too weak phrases, and never gets past the first.
+    The levels divide the range from zero to the label's strongest phrase evenly. The
+    phrases of a missed label were too weak, so they stay at the first level.
     """
-    over = [p.strength for p in label.phrases if p.start <= start and end <= p.end]
-    if not over:
+    covering = [p.strength for p in label.phrases if p.start <= start and end <= p.end]
+    if not covering:
         return 0
     if label.verdict == "missed":
         return 1
-    share = max(over) / max(phrase.strength for phrase in label.phrases)
+    share = max(covering) / max(phrase.strength for phrase in label.phrases)
     return min(len(TINTS), 1 + int(share * len(TINTS)))
-
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-
-HEAT = 45  # percentage of the accent in the hottest cell: ink stays readable on it
 
 
 class Figure(NamedTuple):
@@ -248,11 +247,11 @@ def render_explanations(
     """Return a page of highlighted texts.
 
     Args:
-        explanations: of the texts; one alone gets a matrix of phrases and labels too.
+        explanations: of the texts; a single one gets a matrix of phrases and labels.
         title: of the page.
         lead: a few sentences below the title.
-        top: phrases marked a label, at most.
-        connections: of one text alone, to be drawn as histograms.
+        top: the largest number of phrases marked per label.
+        connections: of a single text, to be drawn as histograms.
     """
     heat_map = histograms = None
     if len(explanations) == 1 and explanations[0].predicted:
@@ -275,16 +274,22 @@ def render_explanations(
     return render("explanations.html.j2", page=page)
 
 
+def render_highlight(explanation: Explanation, *, top: int = 5) -> str:
+    """Return a part of a page for a notebook: the text with its phrases marked."""
+    return render("notebook.html.j2", shown=highlight(explanation, top=top))
+
+
 def phrase_matrix(
     explanation: Explanation, *, top: int = 5
 ) -> tuple[list[str], list[str], NDArray]:
-    """Return the strongest phrases of the predicted labels and what they say of all.
+    """Return the strongest phrases of the predicted labels, all labels, and strengths.
 
-    A phrase's strength for any label is that of its tokens, added up; (phrases, J).
+    A phrase's strength for any label is the sum of its tokens' strengths; the matrix of
+    strengths is (phrases, J).
     """
     chosen = [label for label in explanation.labels if label.predicted]
-    found = {(p.start, p.end): p for label in chosen for p in label.phrases[:top]}
-    places = sorted(found)
+    phrases = {(p.start, p.end): p for label in chosen for p in label.phrases[:top]}
+    places = sorted(phrases)
     tokens = np.array([label.tokens for label in explanation.labels])  # (J, T)
     rows = [
         tokens[:, [start <= t.start and t.end <= end for t in explanation.tokens]].sum(
@@ -293,29 +298,31 @@ def phrase_matrix(
         for start, end in places
     ]
     names = [label.label for label in explanation.labels]
-    return [found[place].text for place in places], names, np.array(rows)
+    return [phrases[place].text for place in places], names, np.array(rows)
 
 
 def connection_histograms(
-    found: Connections, predicted: Sequence[str], labels: Sequence[str]
+    connections: Connections, predicted: Sequence[str], labels: Sequence[str]
 ) -> Picture:
     """Draw a text's connection strengths for its labels and the orphan, as table 6.
 
     Args:
-        found: the strengths of its n-grams.
-        predicted: the labels to show; the first four are.
+        connections: the strengths of its n-grams.
+        predicted: the predicted labels; the first four are shown.
         labels: all of the model's, for their colours.
     """
     places = {name: labels.index(name) for name in predicted[:4]}
-    shown = [name for name in (*places, ORPHAN) if name in found.strengths]
+    names = [name for name in (*places, ORPHAN) if name in connections.strengths]
     image = draw_histograms(
-        {name: found.strengths[name] for name in shown}, found.phrases, places=places
+        {name: connections.strengths[name] for name in names},
+        connections.phrases,
+        places=places,
     )
     caption = (
-        "Connection strength of every n-gram of the text, in its order: a panel a "
-        "predicted label, and the orphan where the model has one."
+        "Connection strength of every n-gram of the text, in its order: one panel per "
+        "predicted label, and one for the orphan where the model has one."
     )
-    return Picture(image, f"{caption} Shown: {', '.join(shown)}.", caption)
+    return Picture(image, f"{caption} Shown: {', '.join(names)}.", caption)
 
 
 def shade_cells(
@@ -329,28 +336,28 @@ def shade_cells(
     values = np.asarray(values)
     if shades is None:
         shades = np.clip(values, 0, None) / max(float(values.max(initial=0)), 1e-12)
-    shown = np.char.mod("%d" if values.dtype.kind in "iu" else "%.3f", values)
+    texts = np.char.mod("%d" if values.dtype.kind in "iu" else "%.3f", values)
     return Cells(
         list(columns),
         [
             Row(name, [Cell(str(t), float(s)) for t, s in zip(*pair, strict=True)])
-            for name, pair in zip(rows, zip(shown, shades, strict=True), strict=True)
+            for name, pair in zip(rows, zip(texts, shades, strict=True), strict=True)
         ],
     )
 
 
 def reading_help(method: str) -> str:
-    """Say how highlights are read."""
+    """Return a note on how to read highlights."""
     return (
-        "A phrase is underlined in the colour, and followed by the number, of the "
-        "label it spoke for; the deeper the tint, the stronger beside the label's "
-        "strongest phrase. Lines one below the other: several labels. Beside a label "
-        f"stands its score, beside a phrase its strength (method: {method})."
+        "A phrase is underlined in the colour of the label it spoke for, and followed "
+        "by the label's number. The darker the tint, the closer its strength is to the "
+        "label's strongest phrase. Several lines below a phrase mean several labels. "
+        f"Each label has its score, each phrase its strength (method: {method})."
     )
 
 
 def colophon() -> str:
-    """Say what made the page."""
+    """Return a line that says which program made the page."""
     return f"Written by textcapsules {__version__}."
 
 
@@ -361,17 +368,17 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def environment() -> "Environment":
-    """Return the templates' environment: it escapes all, and misses nothing."""
+    """Return the templates' environment: it escapes all; unknown names are errors."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    made = Environment(
         loader=PackageLoader("textcapsules.draw"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["base64"] = lambda image: b64encode(image).decode()
-    found.filters["strength"] = lambda v: f"{v:.2f}" if v >= 0.1 else f"{v:.2g}"
-    found.globals.update(light=LIGHT, dark=DARK, tints=TINTS, heat=HEAT)
-    return found
+    made.filters["base64"] = lambda image: b64encode(image).decode()
+    made.filters["strength"] = lambda v: f"{v:.2f}" if v >= 0.1 else f"{v:.2g}"
+    made.globals.update(light=LIGHT, dark=DARK, tints=TINTS, heat=HEAT)
+    return made

@@ -1,9 +1,10 @@
 """The colours of pages and pictures, light and dark, declared once.
 
-A label keeps its colour wherever it is shown. Seven colours were searched near those of
-Okabe and Ito so that any two stay apart under protanopia, deuteranopia and tritanopia,
-and all can be read as text on their paper (WCAG AA); past seven labels the line under a
-phrase changes its style. No colour speaks alone: highlights are numbered too.
+A label has the same colour wherever it is shown. The seven colours lie near those of
+Okabe and Ito; they were chosen so that any two can be told apart under protanopia,
+deuteranopia and tritanopia, and all can be read as text on their paper (WCAG AA). From
+the eighth label on, the line under a phrase changes its style. Colour is never the only
+sign: highlights are numbered too.
 """
 
 from typing import NamedTuple
@@ -12,12 +13,12 @@ __all__ = ["DARK", "LIGHT", "LINES", "N_COLOURS", "TINTS", "Theme", "label_style
 
 
 class Theme(NamedTuple):
-    """One set of colours; `labels` are those of the labels, in turn."""
+    """One set of colours; `labels` are those of the labels, in their order."""
 
     paper: str
     panel: str
     ink: str
-    soft: str  # text of the second rank
+    soft: str  # less important text
     rule: str
     accent: str
     right: str
@@ -65,7 +66,7 @@ DARK = Theme(
 )
 N_COLOURS = len(LIGHT.labels)
 LINES = ("solid", "dashed", "dotted")
-# Percentages of a colour mixed into the paper: a weak, a fair and a strong phrase.
+# Percentages of a colour mixed into the paper: a weak, a medium and a strong phrase.
 TINTS = (8, 16, 25)
 
 

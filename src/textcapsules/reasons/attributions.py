@@ -153,5 +153,6 @@ def erase_ngrams(
     whole, rest = lengths[: len(documents)], lengths[len(documents) :]
     ends = np.cumsum([len(places) for places in starts])[:-1]
     return [
-        before - after for before, after in zip(whole, np.split(rest, ends), strict=True)
+        before - after
+        for before, after in zip(whole, np.split(rest, ends), strict=True)
     ]

@@ -7,8 +7,8 @@ only.
 
 An explanation has phrases and strengths for every class of a model, and a reader looks
 at those of a few. So its fields are computed when they are first read, from the arrays
-of the batch, and then kept (`Deferred`). To its reader it is a plain value: it compares,
-copies, pickles and prints as one with all its fields given.
+of the batch, and then kept (`Deferred`). To its reader it is a plain value: it
+compares, copies, pickles and prints as one with all its fields given.
 """
 
 from dataclasses import dataclass

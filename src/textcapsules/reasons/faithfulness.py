@@ -4,8 +4,8 @@ For a text and a label predicted for it, a method ranks the phrases. When the st
 are deleted, the label's length should fall (comprehensiveness); when only they are
 kept, it should stay (sufficiency). Both are measured for several shares of the text's
 tokens, the same number of tokens for every method, and averaged over these shares: the
-areas over the two curves (DeYoung et al., 2020). Phrases are ranked as in `phrases`, but
-down to the weakest. Random n-grams, ranked the same way, are the yardstick.
+areas over the two curves (DeYoung et al., 2020). Phrases are ranked as in `phrases`,
+but down to the weakest. Random n-grams, ranked the same way, are the yardstick.
 
 Deleting takes words out of the text, and the rest closes up: the model then reads a
 text without holes. New neighbours may say something of their own; that is the same for
@@ -120,7 +120,7 @@ def draw_cases(
     max_texts: int,
     random: np.random.Generator,
 ) -> tuple[list[Case], int]:
-    """Return every label predicted for a sample of texts, and the size of the sample."""
+    """Return every label predicted for a sample of texts, and the sample's size."""
     chosen: list[int] = random.permutation(len(texts))[:max_texts].tolist()
     sample = [texts[row] for row in chosen]
     documents = classifier.encode(sample)
@@ -205,7 +205,9 @@ def rank_tokens(
             each._replace(values=random.random(each.values.shape, np.float32))
             for each in ngrams
         ]
-    picked = pick_phrases(as_ranks(ngrams), n_tokens, int(n_tokens.max()), min_share=0.0)
+    picked = pick_phrases(
+        as_ranks(ngrams), n_tokens, int(n_tokens.max()), min_share=0.0
+    )
     return [
         np.concatenate(
             [

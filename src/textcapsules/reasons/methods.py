@@ -120,7 +120,7 @@ def device_of(network: System) -> torch.device:
 def batch_for(
     network: System, documents: Sequence[NDArray], rows: Sequence[int] | NDArray
 ) -> Batch:
-    """Put the documents at `rows` together where the model computes, without targets."""
+    """Put the documents at `rows` together, without targets, on the model's device."""
     targets = np.zeros((len(documents), 0), dtype=np.float32)
     return make_batch(documents, targets, rows).to(device_of(network))
 

@@ -22,7 +22,7 @@ MIN_SHARE = 0.5  # of the strongest phrase's strength
 
 
 class PickedPhrases(NamedTuple):
-    """Phrases of a batch as token ranges, strongest first; strength 0 after the last."""
+    """Phrases of a batch as token ranges, strongest first; strength 0 past the last."""
 
     starts: NDArray[np.int64]  # (B, E, R)
     ends: NDArray[np.int64]  # (B, E, R)
@@ -67,7 +67,9 @@ def pick_phrases(
     if not picked:
         empty = np.zeros((*values.shape[:2], 0), dtype=np.int64)
         return PickedPhrases(empty, empty, empty.astype(np.float32), empty)
-    return PickedPhrases(*(np.concatenate(parts, -1) for parts in zip(*picked, strict=True)))
+    return PickedPhrases(
+        *(np.concatenate(parts, -1) for parts in zip(*picked, strict=True))
+    )
 
 
 def place_ngrams(
