@@ -31,8 +31,9 @@ ORDER = """
     model.kernels.gpu model.kernels.gpu.parts model.kernels.gpu.call
     model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.tiles
     model.kernels.gpu.classes model.kernels.gpu.route model.kernels.gpu.squash
-    model.kernels.gpu.primary model.kernels.gpu.losses model.routing model.layers
-    model.network model.capsnet model.baselines model.baselines.recurrent
+    model.kernels.gpu.primary model.kernels.gpu.losses model.routing
+    model.layers.local model.layers.routed model.layers model.network model.capsnet
+    model.baselines model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
     training training.losses training.metrics training.calibrate training.resolve

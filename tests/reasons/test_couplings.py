@@ -9,7 +9,7 @@ import torch
 
 from random_models import ARCHITECTURES, random_network
 from textcapsules.model.capsnet import CapsuleNetwork
-from textcapsules.model.layers import AttentionClasses
+from textcapsules.model.layers import AttentionLayer
 from textcapsules.reasons.couplings import (
     branches_of,
     connection_strengths,
@@ -151,11 +151,11 @@ def test_contributions_add_up_to_the_lengths_in_a_padded_batch(options):
 
 def weights(layer, capsules) -> np.ndarray:
     """What the couplings of one window's children sum to if nothing leaks."""
-    if isinstance(layer, AttentionClasses) or not layer.options.amendment:
+    if isinstance(layer, AttentionLayer) or not layer.options.amendment:
         own = np.ones(capsules.shape[:-1])
     else:
         own = np.linalg.norm(capsules, axis=-1)
-    if isinstance(layer, AttentionClasses) or layer.options.normalise == "none":
+    if isinstance(layer, AttentionLayer) or layer.options.normalise == "none":
         return own
     return own / own.sum() * math.exp(layer.log_gain.item())
 

@@ -9,7 +9,7 @@ import torch
 from random_models import WORDS, random_classifier
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.model.layers import ClassCapsules, NgramConv
+from textcapsules.model.layers import CapsuleLayer, NgramConv
 from textcapsules.reasons.couplings import branches_of
 from textcapsules.reasons.faithfulness import SHARES, Remaining, compare, rank_tokens
 from textcapsules.reasons.faithfulness import measure_faithfulness as measure
@@ -32,7 +32,7 @@ def one_word_classifier() -> TextClassifier:
     (branch,) = branches_of(network)
     ngrams, classes = branch.ngrams, branch.classes
     assert isinstance(ngrams, NgramConv)
-    assert isinstance(classes, ClassCapsules)
+    assert isinstance(classes, CapsuleLayer)
     with torch.no_grad():
         for weight in network.parameters():
             weight.zero_()

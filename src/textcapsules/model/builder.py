@@ -22,14 +22,16 @@ from textcapsules.model.baselines.build import (
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.layers import (
-    AttentionClasses,
-    ClassCapsules,
+    AttentionLayer,
+    CapsuleLayer,
     ConvCapsules,
     JointNgrams,
     NgramConv,
     PrimaryCapsules,
     WordEmbedding,
+    edge_width,
 )
+from textcapsules.model.network import Network
 from textcapsules.model.routing import RoutingOptions
 
 __all__ = [
@@ -41,7 +43,7 @@ __all__ = [
     "ngram_sizes",
 ]
 
-System = nn.Module | ClassicSystem  # all that score documents
+System = Network | ClassicSystem  # all that score documents
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -209,19 +211,21 @@ def build_branch(
     """Build the layers of one n-gram network, of one size or of several joined."""
     ngrams = build_ngrams(config, sizes, embedding_size)
     primary = PrimaryCapsules(
-        filters=config.filters * len(sizes),
-        capsule_types=config.capsule_types,
-        capsule_size=config.capsule_size,
+        config.filters * len(sizes),
+        config.capsule_size,
+        config.capsule_types,
         squash=config.squash,
     )
-    edge = edge_of(config, sizes)
+    edge = edge_width(max(sizes), joint=config.joint) if config.edges else 0
     positions = (max_tokens + 2 * edge - max(sizes)) // config.stride + 1
     types, conv = config.capsule_types, None
     if config.conv_capsules:
         conv = ConvCapsules(
+            config.capsule_size,
+            config.capsule_size,
+            config.conv_types,
             window=config.conv_window,
-            capsule_types=config.capsule_types,
-            n_parents=config.conv_types,
+            in_types=None if config.shared else config.capsule_types,
             **routed_settings(config),
         )
         positions, types = positions - config.conv_window + 1, config.conv_types
@@ -240,45 +244,31 @@ def build_ngrams(
     config: ModelConfig, sizes: tuple[int, ...], embedding_size: int
 ) -> NgramConv | JointNgrams:
     """Build the convolution over words."""
-    settings = {
-        "embedding_size": embedding_size,
-        "filters": config.filters,
-        "stride": config.stride,
-        "initialiser": config.initialiser,
-    }
+    how: dict[str, Any] = {"stride": config.stride, "initialiser": config.initialiser}
     if len(sizes) == 1:
-        return NgramConv(ngram_size=sizes[0], **settings)
-    return JointNgrams(ngram_sizes=sizes, **settings)
-
-
-def edge_of(config: ModelConfig, sizes: tuple[int, ...]) -> int:
-    """Return the zero vectors before and after a text.
-
-    Of one size, as many as leave an n-gram one word; of several joined, half of the
-    longest, so that every word is the middle of one.
-    """
-    if not config.edges:
-        return 0
-    return max(sizes) // 2 if config.joint else max(sizes) - 1
+        return NgramConv(embedding_size, config.filters, sizes[0], **how)
+    return JointNgrams(embedding_size, config.filters, sizes, **how)
 
 
 def build_classes(
     config: ModelConfig, n_classes: int, n_children: int
-) -> ClassCapsules | AttentionClasses:
+) -> CapsuleLayer | AttentionLayer:
     """Build the layer of the classes."""
     if config.routing == "attention":
-        return AttentionClasses(
-            n_classes=n_classes,
+        return AttentionLayer(
+            config.capsule_size,
+            config.capsule_size,
+            n_classes,
             orphan=config.orphan,
-            child_size=config.capsule_size,
-            capsule_size=config.capsule_size,
             iterations=config.iterations,
             leaky=config.leaky,
             compete=config.compete,
         )
-    return ClassCapsules(
-        n_children=n_children,
-        n_parents=n_classes + config.orphan,
+    return CapsuleLayer(
+        config.capsule_size,
+        config.capsule_size,
+        n_classes + config.orphan,
+        n_in=None if config.shared else n_children,
         **routed_settings(config),
     )
 
@@ -286,11 +276,9 @@ def build_classes(
 def routed_settings(config: ModelConfig) -> dict[str, Any]:
     """Return what both layers of dynamic routing have in common."""
     return {
-        "capsule_size": config.capsule_size,
-        "shared": config.shared,
         "bias": config.transform_bias,
         "initialiser": config.initialiser,
-        "gain": config.transform_gain,
+        "transform_gain": config.transform_gain,
         "routing_gain": config.routing_gain,
         "learn_gain": config.learn_gain,
         "options": RoutingOptions(

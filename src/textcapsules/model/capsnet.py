@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from textcapsules.model.functional import pose_length
 from textcapsules.model.layers import (
-    AttentionClasses,
+    AttentionLayer,
     CapsuleDropout,
-    ClassCapsules,
+    CapsuleLayer,
     ConvCapsules,
     JointNgrams,
     NgramConv,
@@ -25,6 +25,7 @@ from textcapsules.model.layers import (
     RoutedClasses,
     ngram_capsules,
 )
+from textcapsules.model.network import Network
 from textcapsules.model.routing import Routed
 
 __all__ = [
@@ -72,7 +73,7 @@ class NgramBranch(nn.Module):
         ngrams: NgramConv | JointNgrams,
         primary: PrimaryCapsules,
         conv: ConvCapsules | None,
-        classes: ClassCapsules | AttentionClasses,
+        classes: CapsuleLayer | AttentionLayer,
         dropout: float = 0.0,
         feature_dropout: float = 0.0,
         *,
@@ -100,15 +101,15 @@ class NgramBranch(nn.Module):
         primary = children = self.dropout(capsules)
         positions, routed = inside, None
         if self.conv is not None:
-            children, positions, routed = self.conv(
-                primary, inside, couplings=couplings
-            )
-            children = self.dropout(children)
+            routed, positions = self.conv(primary, inside, couplings=couplings)
+            children = self.dropout(routed.poses)
         classes = self.classes(children, positions, couplings=couplings)
-        return BranchRouting(self.ngrams.ngram_size, inside, primary, routed, classes)
+        return BranchRouting(
+            self.ngrams.ngram_size, inside, primary, routed, RoutedClasses(*classes)
+        )
 
 
-class CapsuleNetwork(nn.Module):
+class CapsuleNetwork(Network):
     """Embedding, n-gram networks side by side, and the average of their outputs."""
 
     def __init__(
@@ -122,9 +123,9 @@ class CapsuleNetwork(nn.Module):
         average: str = "lengths",
         pad_to: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(n_classes)
         self.embedding, self.branches = embedding, nn.ModuleList(branches)
-        self.n_classes, self.average = n_classes, average
+        self.average = average
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = CapsuleDropout(word_dropout)
         # Set where padding votes (preset `released`): every text is padded to this.

@@ -46,7 +46,7 @@ from textcapsules.base.sums import (
 from textcapsules.config import CLASSIC, RunConfig, restore
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
-from textcapsules.model.layers import EXTRA, saved_tensors
+from textcapsules.model.network import EXTRA, saved_tensors
 from textcapsules.model.score import highest, score_documents
 from textcapsules.text.encode import Cuts, Encoder
 from textcapsules.text.vocabulary import TextTokenizer

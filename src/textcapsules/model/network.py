@@ -1,10 +1,41 @@
-"""What every baseline network returns, in the manner of a capsule network's output."""
+"""What every network has, and what it returns.
+
+`Network` holds what training and prediction ask of a network beside its output; a new
+network derives from it and changes what does not suit it. `ClassOutput` is the output
+of the baselines, in the manner of a capsule network's.
+"""
 
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["ClassOutput"]
+from textcapsules.model.layers import WordEmbedding
+
+__all__ = ["EXTRA", "ClassOutput", "Network", "saved_tensors", "word_embedding"]
+
+EXTRA = "embedding.extra"  # the name of the fixed word vectors in a model folder
+
+
+class Network(nn.Module):
+    """Word or character numbers (B, T) and their mask (B, T) to an output of classes.
+
+    The output has `scores` (B, J) and `lengths`, as `ClassOutput` and `CapsuleOutput`.
+    """
+
+    # Whether a training step can be captured in a CUDA graph: not if the host must know
+    # what is in a batch.
+    capturable: bool = True
+    # Lengths of captured steps are rounded up to a multiple of this: few graphs.
+    length_step: int = 8
+    # Whether the texts of a training batch are to be of all lengths, not of like ones.
+    mixed_lengths: bool = False
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        self.n_classes = n_classes  # J, the orphan not counted
+
+    def constrain(self) -> None:
+        """Bring the weights back to where they may be; called after every step."""
 
 
 class ClassOutput(NamedTuple):
@@ -23,3 +54,20 @@ class ClassOutput(NamedTuple):
         """Return what the loss reads, the logits; no baseline has an orphan."""
         del orphan
         return self.logits
+
+
+def word_embedding(network: object) -> WordEmbedding | None:
+    """Return the embedding of a network over word vectors; others have none."""
+    if not isinstance(network, Network):
+        return None
+    words = (m for m in network.children() if isinstance(m, WordEmbedding))
+    return next(words, None)
+
+
+def saved_tensors(network: Network) -> dict[str, Tensor]:
+    """Return all that a model folder must hold of a network."""
+    tensors = network.state_dict()
+    embedding = word_embedding(network)
+    if embedding is not None and len(embedding.extra):
+        tensors[EXTRA] = embedding.extra
+    return tensors

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.network import Network
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 
@@ -15,7 +15,7 @@ __all__ = ["drop_unreadable", "highest", "score_documents"]
 
 
 def score_documents(
-    network: nn.Module | ClassicSystem,
+    network: Network | ClassicSystem,
     documents: Sequence[NDArray],
     *,
     batch_size: int | None = None,
@@ -35,14 +35,14 @@ def score_documents(
 
 @torch.inference_mode()
 def score_batches(
-    network: nn.Module, documents: Sequence[NDArray], batch_size: int | None
+    network: Network, documents: Sequence[NDArray], batch_size: int | None
 ) -> NDArray[np.float32]:
     """Score with a network, some documents at a time."""
     was_training, device = network.training, next(network.parameters()).device
     if batch_size is None:  # few large batches on a GPU, where a launch costs most
         batch_size = 512 if device.type == "cuda" else 64
     network.eval()
-    scores = np.zeros((len(documents), network.n_classes), dtype=np.float32)  # type: ignore[arg-type]
+    scores = np.zeros((len(documents), network.n_classes), dtype=np.float32)
     lengths = [len(ids) for ids in documents]
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
     for rows in epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False):

@@ -44,8 +44,8 @@ from textcapsules.model.capsnet import (
     NgramBranch,
 )
 from textcapsules.model.layers import (
-    AttentionClasses,
-    ClassCapsules,
+    AttentionLayer,
+    CapsuleLayer,
     ConvCapsules,
     RoutedLayer,
 )
@@ -80,7 +80,7 @@ def has_orphan(network: object) -> bool:
     if not isinstance(network, CapsuleNetwork):
         return False
     classes = branches_of(network)[0].classes
-    if isinstance(classes, AttentionClasses):
+    if isinstance(classes, AttentionLayer):
         return len(classes.query) > network.n_classes
     return classes.transform.shape[-3] > network.n_classes
 
@@ -148,7 +148,7 @@ def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
     given = given_mass(branch.conv, routing.capsules, windows & inside.unsqueeze(2))
     classes, poses = branch.classes, routing.conv.poses
     passed = existence(classes, poses) * inside.unsqueeze(2)  # (B, W, t)
-    if isinstance(classes, ClassCapsules) and classes.log_gain is not None:
+    if isinstance(classes, CapsuleLayer) and classes.log_gain is not None:
         total = passed.sum((1, 2), keepdim=True).clamp(min=TINY)
         passed = classes.log_gain.exp() * passed / total
     proportions = to_classes.unflatten(1, passed.shape[1:])  # (B, W, t, E)
@@ -157,17 +157,17 @@ def flow(branch: NgramBranch, routing: BranchRouting) -> tuple[Tensor, Tensor]:
 
 
 def given_mass(
-    layer: RoutedLayer | AttentionClasses, capsules: Tensor, windows: Tensor
+    layer: RoutedLayer | AttentionLayer, capsules: Tensor, windows: Tensor
 ) -> Tensor:
     """Return the sum (B, W) of the couplings of (B, P, C, D) in windows (B, W, K)."""
     by_position = existence(layer, capsules).sum(2)  # (B, P)
     given = (by_position.unfold(1, windows.shape[2], 1) * windows).sum(2)
-    if isinstance(layer, AttentionClasses) or layer.log_gain is None:
+    if isinstance(layer, AttentionLayer) or layer.log_gain is None:
         return given
     return layer.log_gain.exp() * (given > 0)
 
 
-def existence(layer: RoutedLayer | AttentionClasses, capsules: Tensor) -> Tensor:
+def existence(layer: RoutedLayer | AttentionLayer, capsules: Tensor) -> Tensor:
     """Return the sum of each capsule's couplings if nothing leaks, of (..., D).
 
     Where weights are normalised, it is the sum before that.
@@ -197,7 +197,7 @@ def branch_contributions(
     capsules, coupled = routing.capsules, routing.classes.couplings  # (B, I, E)
     children = capsules if routing.conv is None else routing.conv.poses
     classes = branch.classes
-    assert isinstance(classes, ClassCapsules)  # attention is not asked (`methods_of`)
+    assert isinstance(classes, CapsuleLayer)  # attention is not asked (`methods_of`)
     total = sum_votes(classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
     gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)
     pulled, from_bias = pull_back(

@@ -20,7 +20,7 @@ from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.model.layers import AttentionClasses
+from textcapsules.model.layers import AttentionLayer
 from textcapsules.model.network import ClassOutput
 from textcapsules.reasons.couplings import branches_of
 from textcapsules.text.batch import Batch, make_batch
@@ -78,7 +78,7 @@ def methods_of(network: System) -> tuple[str, ...]:
     on tickets); for an LSTM they are not (0.51 and 0.63).
     """
     if isinstance(network, CapsuleNetwork):
-        attends = isinstance(branches_of(network)[0].classes, AttentionClasses)
+        attends = isinstance(branches_of(network)[0].classes, AttentionLayer)
         # With attention, the logit is no sum over n-grams.
         return tuple(m for m in METHODS if m != "contributions" or not attends)
     if isinstance(network, ClassicSystem):
@@ -158,8 +158,8 @@ def ngram_places(network: System) -> list[NgramPlaces]:
         ]
     if isinstance(network, KimCnn):
         return [
-            NgramPlaces(size, first=1 - size if network.edges else 0)
-            for size in network.ngram_sizes
+            NgramPlaces(size, first=-edge)
+            for size, edge in zip(network.ngram_sizes, network.edge_widths, strict=True)
         ]
     return [NgramPlaces(PHRASE_SIZE)]
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.model.layers import ClassCapsules
+from textcapsules.model.layers import CapsuleLayer
 from textcapsules.reasons.explanation import ORPHAN
 from textcapsules.reasons.methods import batch_for, capsule_network, evaluating
 from textcapsules.reasons.strengths import find_strengths
@@ -140,10 +140,10 @@ def convergence(
 @contextmanager
 def inputs_of_classes(
     network: nn.Module,
-) -> Iterator[list[tuple[ClassCapsules, Tensor, Tensor]]]:
+) -> Iterator[list[tuple[CapsuleLayer, Tensor, Tensor]]]:
     """Collect the inputs of class layers: capsules (B, P, C, D) and mask (B, P)."""
     inputs = []
-    layers = [module for module in network.modules() if type(module) is ClassCapsules]
+    layers = [module for module in network.modules() if type(module) is CapsuleLayer]
     hooks = [
         layer.register_forward_pre_hook(
             lambda module, given: inputs.append((module, *given))
@@ -157,7 +157,7 @@ def inputs_of_classes(
             hook.remove()
 
 
-def with_iterations(layer: ClassCapsules, iterations: int) -> ClassCapsules:
+def with_iterations(layer: CapsuleLayer, iterations: int) -> CapsuleLayer:
     """Return a layer with the same weights and another number of iterations."""
     twin = copy(layer)
     twin.options = layer.options._replace(iterations=iterations)

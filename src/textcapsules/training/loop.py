@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from textcapsules.base.errors import TextCapsulesError
 from textcapsules.config import RunConfig
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import gives_several
+from textcapsules.model.network import Network
 from textcapsules.text.batch import epoch_batches
 from textcapsules.training.checkpoint import Best, Progress, tensors_of
 from textcapsules.training.join import with_joined
@@ -51,7 +52,7 @@ class Trainer:
     def __init__(
         self,
         config: RunConfig,
-        network: nn.Module,
+        network: Network,
         train: Encoded,
         dev: DevSet,
         device: torch.device,
@@ -135,7 +136,7 @@ class Trainer:
         """Train on every text once; return the mean loss per text and the last rate."""
         documents, targets = with_joined(self.config, self.train, epoch)
         # A network that wants batches of mixed lengths gets them as if all were equal.
-        mixed = getattr(self.network, "mixed_lengths", False)
+        mixed = self.network.mixed_lengths
         batches = epoch_batches(
             [0 if mixed else len(ids) for ids in documents],
             self.config.train.batch_size,

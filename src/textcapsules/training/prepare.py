@@ -23,7 +23,7 @@ from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
-from textcapsules.model.layers import WordEmbedding
+from textcapsules.model.network import word_embedding
 from textcapsules.text.encode import Cuts, Encoder, word_ids
 from textcapsules.text.lexicon import word_classes
 from textcapsules.text.vectors import (
@@ -163,8 +163,8 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         extra=extra,
         word_classes=sentiment_classes(config, words[0]),
     )
-    embedding = getattr(network, "embedding", None)
-    if isinstance(embedding, WordEmbedding):
+    embedding = word_embedding(network)
+    if embedding is not None:
         embedding.extra_in_training = any(  # rarer than min_count, say
             (word_ids(ids) >= n_trained).any() for ids in train.documents
         )

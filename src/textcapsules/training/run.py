@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from textcapsules import __version__
 from textcapsules.base.errors import (
@@ -32,6 +31,7 @@ from textcapsules.model.classifier import (
     read_run_config,
     write_config,
 )
+from textcapsules.model.network import Network
 from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.checkpoint import (
     LastEpoch,
@@ -59,7 +59,7 @@ from textcapsules.training.start import scale_lengths
 __all__ = ["Measure", "resume", "train"]
 
 Watch = Callable[[dict[str, Any]], None]
-Measure = Callable[[Prepared, nn.Module], dict[str, float]]
+Measure = Callable[[Prepared, Network], dict[str, float]]
 
 
 def train(
@@ -218,7 +218,7 @@ def go_on(
     def watch(record: dict[str, Any]) -> None:
         if start.get("tensorboard"):
             log_tensorboard(folder / TENSORBOARD, record)
-        if measure is not None and isinstance(prepared.network, nn.Module):
+        if measure is not None and isinstance(prepared.network, Network):
             record["measured"] = measure(prepared, prepared.network)
         if on_epoch is not None:
             on_epoch(record)
@@ -238,7 +238,7 @@ def go_on(
 
 def run_epochs(
     prepared: Prepared,
-    network: nn.Module,
+    network: Network,
     dev: DevSet,
     last: LastEpoch,
     start: dict[str, Any],

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from textcapsules.model.capsnet import BranchRouting, CapsuleNetwork, NgramBranch
 from textcapsules.model.functional import pose_length
-from textcapsules.model.layers import ClassCapsules, window_mask
+from textcapsules.model.layers import CapsuleLayer, window_mask
 from textcapsules.text.batch import Batch, make_batch
 
 __all__ = ["scale_lengths"]
@@ -61,7 +61,7 @@ def weight_of(branch: NgramBranch, layer: str) -> Tensor | None:
         return branch.primary.linear.weight
     if layer == "classes":
         classes = branch.classes
-        return classes.transform if isinstance(classes, ClassCapsules) else None
+        return classes.transform if isinstance(classes, CapsuleLayer) else None
     return None if branch.conv is None else branch.conv.transform
 
 

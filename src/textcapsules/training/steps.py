@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from textcapsules.config import RunConfig
 from textcapsules.model.layers import set_precision
+from textcapsules.model.network import Network
 from textcapsules.text.batch import make_batch
 from textcapsules.training.losses import output_loss
 from textcapsules.training.optimise import make_optimiser
@@ -25,10 +26,6 @@ from textcapsules.training.optimise import make_optimiser
 __all__ = ["EagerSteps", "GraphSteps", "make_steps"]
 
 log = logging.getLogger(__name__)
-
-# Lengths are rounded up to a multiple of this, or of the network's own `length_step`,
-# so that few graphs serve all batches.
-LENGTH_STEP = 8
 
 # cuBLAS takes 32 MiB per stream unless this is set before its first product. With
 # 128 KiB it also promises the same bits every time. cuBLASLt shares that memory, and
@@ -41,7 +38,7 @@ class EagerSteps:
     """Training steps as Python runs them, one batch after the other."""
 
     def __init__(
-        self, config: RunConfig, network: nn.Module, device: torch.device
+        self, config: RunConfig, network: Network, device: torch.device
     ) -> None:
         self.config, self.network, self.device = config, network, device
         use_precision(network, config.train.precision, device)
@@ -74,9 +71,7 @@ class EagerSteps:
         if config.train.clip_norm:
             nn.utils.clip_grad_norm_(self.network.parameters(), config.train.clip_norm)
         self.optimiser.step()
-        constrain = getattr(self.network, "constrain", None)
-        if constrain is not None:
-            constrain()
+        self.network.constrain()
         self.optimiser.zero_grad(set_to_none=True)
         return loss.detach()
 
@@ -85,7 +80,7 @@ class GraphSteps(EagerSteps):
     """The same steps, captured once per padded length and replayed."""
 
     def __init__(
-        self, config: RunConfig, network: nn.Module, device: torch.device
+        self, config: RunConfig, network: Network, device: torch.device
     ) -> None:
         super().__init__(config, network, device)
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
@@ -98,7 +93,7 @@ class GraphSteps(EagerSteps):
         self.texts: tuple[Any, Any] = (None, None)  # on the device
         self.shapes: list[torch.Size] = []  # of the tensors on the device
         self.margin = 0
-        self.length_step: int = getattr(network, "length_step", LENGTH_STEP)
+        self.length_step = network.length_step
 
     def run(
         self,
@@ -216,7 +211,9 @@ def use_precision(network: nn.Module, precision: str, device: torch.device) -> N
         torch.backends.cudnn.allow_tf32 = fast
 
 
-def padded_length(longest: int, limit: int | None, step: int = LENGTH_STEP) -> int:
+def padded_length(
+    longest: int, limit: int | None, step: int = Network.length_step
+) -> int:
     """Round a length up to a multiple of `step`, but not past `limit`.
 
     >>> padded_length(17, None), padded_length(0, None), padded_length(17, 20)
@@ -228,10 +225,8 @@ def padded_length(longest: int, limit: int | None, step: int = LENGTH_STEP) -> i
     return padded if limit is None else min(padded, limit)
 
 
-def make_steps(
-    config: RunConfig, network: nn.Module, device: torch.device
-) -> EagerSteps:
+def make_steps(config: RunConfig, network: Network, device: torch.device) -> EagerSteps:
     """Return captured steps on a GPU if the network allows it, else eager ones."""
-    if device.type == "cuda" and getattr(network, "capturable", True):
+    if device.type == "cuda" and network.capturable:
         return GraphSteps(config, network, device)
     return EagerSteps(config, network, device)

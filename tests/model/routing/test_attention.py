@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from textcapsules.model.layers import AttentionClasses
+from textcapsules.model.layers import AttentionLayer
 from textcapsules.model.routing import attend
 
 B, I, J, H = 2, 6, 3, 4  # noqa: E741
@@ -146,16 +146,8 @@ def test_no_iteration_is_refused() -> None:
         attend(*problem(), layer_norm(), iterations=0)
 
 
-def class_layer(*, orphan: bool = True) -> AttentionClasses:
-    layer = AttentionClasses(
-        n_classes=J,
-        orphan=orphan,
-        child_size=5,
-        capsule_size=H,
-        iterations=3,
-        leaky=True,
-    )
-    return layer.double()
+def class_layer(*, orphan: bool = True) -> AttentionLayer:
+    return AttentionLayer(5, H, J, orphan=orphan).double()
 
 
 @pytest.mark.parametrize("orphan", [True, False])

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from textcapsules.base.errors import TextCapsulesError
-from textcapsules.model.layers import LEAST_WON, AttentionClasses, RoutedLayer
+from textcapsules.model.layers import MASS_FLOOR, AttentionLayer, RoutedLayer
 from textcapsules.model.routing.attention import LEAST_MASS
 
 __all__ = ["Graph", "attend", "import_onnx", "length", "linear", "route", "squash"]
@@ -180,7 +180,7 @@ def share(graph: Graph, weight: str, gain: float) -> str:
     return graph.op("Mul", shares, graph.constant(gain))
 
 
-def attend(graph: Graph, layer: AttentionClasses, children: str, inside: str) -> str:
+def attend(graph: Graph, layer: AttentionLayer, children: str, inside: str) -> str:
     """Route children (B, I, D) by attention; return the classes' logits (B, n, 1).
 
     A child must not vote where inside (B, 1, I) is zero.
@@ -200,13 +200,13 @@ def attend(graph: Graph, layer: AttentionClasses, children: str, inside: str) ->
         poses = graph.op("Div", graph.op("MatMul", couplings, values), least)
         if left:
             asked = layer_norm(graph, graph.op("Add", poses, query), layer)
-    n_classes = layer.n_classes
+    n_classes = layer.n_out
     poses = layer_norm(graph, graph.slice(poses, 1, 0, n_classes), layer)  # type: ignore[possibly-undefined]
     said = graph.op("Mul", poses, graph.constant(as_array(layer.weight)))
     said = graph.reduce("ReduceSum", said, 2)  # (B, n, 1)
     said = graph.op("Add", said, graph.constant(as_array(layer.bias)[:, None]))
     won = graph.slice(mass, 1, 0, n_classes)  # type: ignore[possibly-undefined]
-    won = graph.op("Log", graph.op("Add", won, graph.constant(LEAST_WON)))
+    won = graph.op("Log", graph.op("Add", won, graph.constant(MASS_FLOOR)))
     heard = graph.op("Mul", won, graph.constant(layer.mass_weight.item()))
     return graph.op("Add", said, heard)
 
@@ -217,7 +217,7 @@ def linear(graph: Graph, values: str, part: nn.Linear) -> str:
     return graph.op("Add", moved, graph.constant(as_array(part.bias)))
 
 
-def layer_norm(graph: Graph, values: str, layer: AttentionClasses) -> str:
+def layer_norm(graph: Graph, values: str, layer: AttentionLayer) -> str:
     """Return (..., H) with mean 0 and deviation 1, scaled and shifted as learnt."""
     scale, shift = (as_array(each) for each in (layer.norm.weight, layer.norm.bias))
     return graph.op(

@@ -21,12 +21,12 @@ from textcapsules.deploy.onnx.graph import (
 )
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.layers import (
-    AttentionClasses,
+    AttentionLayer,
     ConvCapsules,
     RoutedLayer,
     WordEmbedding,
-    saved_tensors,
 )
+from textcapsules.model.network import saved_tensors
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["network_graph"]
@@ -108,7 +108,7 @@ def write_network(
             said = repeat_first(graph, words, 2 * edge)
             mask = graph.op("Mul", graph.op("Max", said, start), readable)
         poses.append(write_branch(graph, branch, wide, mask))  # (B, 1, J, H)
-    if isinstance(branches[0].classes, AttentionClasses):  # logits, (B, n_classes, 1)
+    if isinstance(branches[0].classes, AttentionLayer):  # logits, (B, n_classes, 1)
         scores = graph.op("Sigmoid", graph.op("Mean", *poses))
         scores = graph.op("Squeeze", scores, graph.integers(2))
         return graph.op("Mul", scores, readable)
@@ -175,7 +175,7 @@ def write_branch(graph: Graph, branch: NgramBranch, vectors: str, mask: str) -> 
         inside = all_of(graph, inside, branch.conv.window)  # (B, 1, W)
         capsules = write_conv_capsules(graph, branch.conv, capsules, weight, inside)
         C = branch.conv.transform.shape[-3]
-    if isinstance(branch.classes, AttentionClasses):
+    if isinstance(branch.classes, AttentionLayer):
         place = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, P, 1)
         each = graph.op("Tile", place, graph.integers(1, 1, C))  # (B, P, C)
         each = graph.op("Reshape", each, graph.integers(0, 1, -1))  # (B, 1, I)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from textcapsules.config import ModelConfig, RunConfig
 from textcapsules.lab.bench.measure import MachineRates
 from textcapsules.model.builder import build_network, ngram_sizes
-from textcapsules.model.layers import RoutedLayer
+from textcapsules.model.layers import RoutedLayer, edge_width
 from textcapsules.training.steps import GraphSteps
 
 __all__ = [
@@ -168,7 +168,7 @@ def network_floor(
     n_bytes, operations = float(FLOAT * case.batch * case.tokens * V), 0.0
     weights = n_words * V if trains_words and train else 0
     for K in ngram_sizes(config):
-        edge = K - 1 if config.edges else 0
+        edge = edge_width(K) if config.edges else 0
         P = (case.tokens + 2 * edge - K) // config.stride + 1
         # Forward, gradient of the weights, and of the inputs if those are trained.
         ngram = 2 * case.batch * P * K * V * F * ((2 + trains_words) if train else 1)

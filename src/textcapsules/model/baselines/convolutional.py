@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from textcapsules.model.capsnet import lengthen, widen
-from textcapsules.model.layers import NgramConv
-from textcapsules.model.network import ClassOutput
+from textcapsules.model.layers import NgramConv, edge_width
+from textcapsules.model.network import ClassOutput, Network
 
 __all__ = ["DEPTHS", "SIZES", "CharCnn", "KimCnn", "VdCnn", "backwards", "k_max"]
 
 
-class KimCnn(nn.Module):
+class KimCnn(Network):
     """Embedding, convolutions of several widths, max over time, linear output."""
 
     def __init__(
@@ -63,17 +63,15 @@ class KimCnn(nn.Module):
             edges: whether windows reach over a text's ends.
             several: whether a text may have several classes.
         """
-        super().__init__()
-        self.embedding, self.n_classes = embedding, n_classes
-        self.max_norm, self.edges, self.several = max_norm, edges, several
+        super().__init__(n_classes)
+        self.embedding = embedding
+        self.max_norm, self.several = max_norm, several
         self.ngrams = nn.ModuleList(
-            NgramConv(
-                embedding_size=embedding.embedding_dim,
-                filters=feature_maps,
-                ngram_size=size,
-            )
+            NgramConv(embedding.embedding_dim, feature_maps, size)
             for size in ngram_sizes
         )
+        # Zero vectors before and after a text, for the windows of each width.
+        self.edge_widths = [edge_width(size) if edges else 0 for size in ngram_sizes]
         self.ngram_sizes, self.min_tokens = ngram_sizes, max(ngram_sizes)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(feature_maps * len(ngram_sizes), n_classes)
@@ -81,8 +79,8 @@ class KimCnn(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Word numbers (B, T) and their mask to the classes' logits."""
         vectors, maxima = self.embedding(ids), []
-        for size, ngrams in zip(self.ngram_sizes, self.ngrams, strict=True):
-            wide = widen(vectors, mask, size - 1 if self.edges else 0)
+        for edge, ngrams in zip(self.edge_widths, self.ngrams, strict=True):
+            wide = widen(vectors, mask, edge)
             features, inside = ngrams(*lengthen(*wide, self.min_tokens))  # (B, P, F)
             # Features are rectified, so that zero never wins over a window inside.
             maxima.append((features * inside.unsqueeze(2)).amax(1))  # (B, F)
@@ -106,7 +104,7 @@ N_FEATURES = 70  # the published alphabet has the hyphen twice: one of them stay
 FRAME_STEP, FRAME_WIDTH = 27, 123
 
 
-class CharCnn(nn.Module):
+class CharCnn(Network):
     """Six convolutions, three of them pooled, and three full layers."""
 
     length_step = 4 * FRAME_STEP  # few captured steps for all lengths
@@ -134,8 +132,8 @@ class CharCnn(nn.Module):
             dropout: share of units dropped after each full layer in training.
             several: whether a text may have several classes.
         """
-        super().__init__()
-        self.n_classes, self.length, self.several = n_classes, length, several
+        super().__init__(n_classes)
+        self.length, self.several = length, several
         features, units, deviation = SIZES[size]
         known = n_characters - first_character
         one_hot = F.pad(torch.eye(known), (0, N_FEATURES - known, first_character, 0))
@@ -197,7 +195,7 @@ K_MAX = 8
 UNITS = 2048
 
 
-class VdCnn(nn.Module):
+class VdCnn(Network):
     """Stages of convolutional blocks over characters, k-max pooling, full layers."""
 
     # Padding counts in the norms' averages. A batch of like lengths has its own, which
@@ -222,8 +220,8 @@ class VdCnn(nn.Module):
             depth: convolutional layers, 9, 17 or 29.
             several: whether a text may have several classes.
         """
-        super().__init__()
-        self.n_classes, self.length, self.several = n_classes, length, several
+        super().__init__(n_classes)
+        self.length, self.several = length, several
         self.length_step = length  # one captured step for all
         self.embedding = nn.Embedding(n_characters, EMBEDDING_SIZE)
         layers = [convolution(EMBEDDING_SIZE, FEATURES[0], bias=True)]

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.model.network import ClassOutput
+from textcapsules.model.network import ClassOutput, Network
 from textcapsules.text.lexicon import INTENSIFIER, NEGATIVE, NEGATOR, POSITIVE
 from textcapsules.text.vocabulary import UNK_ID
 
@@ -52,7 +52,7 @@ def last_states(states: Tensor, mask: Tensor) -> Tensor:
     return states[torch.arange(len(states), device=states.device), last]
 
 
-class RecurrentNetwork(nn.Module):
+class RecurrentNetwork(Network):
     """Embedding, one LSTM layer in one or both directions, pooling, linear output."""
 
     def __init__(
@@ -77,8 +77,8 @@ class RecurrentNetwork(nn.Module):
             dropout: share of pooled features dropped in training.
             several: whether a text may have several classes.
         """
-        super().__init__()
-        self.embedding, self.n_classes = embedding, n_classes
+        super().__init__(n_classes)
+        self.embedding = embedding
         self.pooling, self.several = pooling, several
         self.lstms = nn.ModuleList(
             nn.LSTM(embedding.embedding_dim, hidden_size, batch_first=True)
@@ -113,7 +113,7 @@ class RecurrentNetwork(nn.Module):
 N_CLASSES = 2  # what a shift and a flip of sentiment mean is known for two
 
 
-class LrLstm(nn.Module):
+class LrLstm(Network):
     """Words to classes, with a penalty in training."""
 
     word_classes: Tensor  # (W,), part of a saved model: loading one needs no lexicon
@@ -147,13 +147,13 @@ class LrLstm(nn.Module):
             margin: M, the divergence that costs nothing.
             decay: beta, the weight of the squared norm of all but the word vectors.
         """
-        super().__init__()
         if n_classes != N_CLASSES:
             raise ConfigError(
                 f"n_classes of lr-lstm must be 2, as sentiment has; got {n_classes}. "
                 "Use another architecture for this corpus."
             )
-        self.embedding, self.n_classes = embedding, n_classes
+        super().__init__(n_classes)
+        self.embedding = embedding
         self.several = several
         self.strength, self.margin, self.decay = strength, margin, decay
         directions = 2 if bidirectional else 1

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from textcapsules.model.network import ClassOutput
+from textcapsules.model.network import ClassOutput, Network
 
 __all__ = ["ChildSumTreeLstm", "Forest", "NaryTreeLstm", "plan_forest"]
 
@@ -148,7 +148,7 @@ class BinaryCell(nn.Module):
         return Wx[:, : 3 * H] + iou, (f * c_pair).sum(1)
 
 
-class TreeLstm(nn.Module):
+class TreeLstm(Network):
     """Words and trees to classes, by the cell that a subclass names."""
 
     Cell: type[ChildSumCell | BinaryCell]
@@ -164,8 +164,8 @@ class TreeLstm(nn.Module):
         dropout: float = 0.5,
         several: bool = False,
     ) -> None:
-        super().__init__()
-        self.embedding, self.n_classes = embedding, n_classes
+        super().__init__(n_classes)
+        self.embedding = embedding
         self.hidden_size, self.several = hidden_size, several
         self.cell = self.Cell(embedding.embedding_dim, hidden_size)
         self.dropout = nn.Dropout(dropout)

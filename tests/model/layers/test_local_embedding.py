@@ -5,7 +5,8 @@ import torch
 
 from textcapsules.config import ModelConfig
 from textcapsules.model.builder import build_embedding, build_network
-from textcapsules.model.layers import EXTRA, WordEmbedding, saved_tensors
+from textcapsules.model.layers import WordEmbedding
+from textcapsules.model.network import EXTRA, saved_tensors
 
 OWN = torch.arange(12.0).reshape(4, 3) / 7
 EXTRA_ROWS = (torch.arange(6.0).reshape(2, 3) - 3).half()

@@ -7,7 +7,7 @@ from textcapsules.model.layers import JointNgrams, NgramConv
 
 
 def joint(sizes: tuple[int, ...], stride: int) -> JointNgrams:
-    layer = JointNgrams(ngram_sizes=sizes, embedding_size=3, filters=2, stride=stride)
+    layer = JointNgrams(3, 2, sizes, stride=stride)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
     return layer.double()
