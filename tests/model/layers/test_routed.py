@@ -1,5 +1,7 @@
 """The routed layers as building blocks: free sizes, optional masks, errors in words."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -100,7 +102,7 @@ def test_bad_sizes_are_refused(kind: type, sizes: tuple, message: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"n_in": 0}, {"window": 0}])
-def test_bad_numbers_of_children_are_refused(options: dict[str, int]) -> None:
+def test_bad_numbers_of_children_are_refused(options: dict[str, Any]) -> None:
     kind = ConvCapsules if "window" in options else CapsuleLayer
     with pytest.raises(ValueError, match="must be a whole number of at least 1; got 0"):
         kind(5, 3, 4, **options)
