@@ -1,0 +1,124 @@
+"""How `make docs` builds the site: Sphinx, with MyST for Markdown and the theme Furo.
+
+The pages are plain Markdown that reads well without the site. What they lack there is
+added while they are read: the table of contents (to README.md, the first page), and the
+reference of the public names, from their docstrings (to docs/api.md). Formulas become
+MathML, so that no page loads a script from elsewhere. Warnings are errors: a broken
+link, or a page that the table of contents does not name, fails the build.
+"""
+
+import inspect
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+import textcapsules  # noqa: E402
+
+project = "textcapsules"
+author = "textcapsules contributors"
+version = release = textcapsules.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+root_doc = "README"
+include_patterns = ["*.md", "docs/*.md", "reproduction/*.md", "src/**/README.md"]
+exclude_patterns = [".venv", "runs", "site"]
+CONTENTS = {
+    "Start": """
+        docs/quick-start docs/your-own-data docs/several-labels docs/choosing-a-model
+        docs/README
+    """,
+    "Use": """
+        docs/explanations docs/gallery docs/estimator docs/serving docs/export
+        docs/presets
+    """,
+    "Build": """
+        docs/api docs/routing src/textcapsules/model/routing/README docs/map
+        CONTRIBUTING CHANGELOG SECURITY
+    """,
+    "Results": """
+        docs/results docs/speed docs/benchmarks docs/corpora docs/reproduction
+        reproduction/FINDINGS reproduction/PROTOCOL reproduction/TABLES reproduction/A3
+    """,
+}
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+napoleon_use_ivar = True  # a property may be listed under Attributes, too
+default_role = "literal"  # `name` in a docstring
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"textcapsules {version}"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+
+
+def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
+    """Add the table of contents to the first page, and the reference to its page."""
+    if page == root_doc:
+        for caption, pages in CONTENTS.items():
+            lines = [":hidden:", f":caption: {caption}", "", *pages.split()]
+            source[0] += fenced("toctree", lines)
+    elif page == "docs/api":
+        names = [
+            name
+            for name in getattr(textcapsules, "__all__", textcapsules._HOMES)
+            if not name.startswith("_")
+        ]
+        source[0] += fenced("eval-rst", map(directive, names))
+
+
+def fenced(name: str, lines: Iterable[str]) -> str:
+    """Return a directive of MyST."""
+    return "\n".join(["", f"```{{{name}}}", *lines, "```", ""])
+
+
+def directive(name: str) -> str:
+    """Return what documents one public name."""
+    kind = "class" if inspect.isclass(getattr(textcapsules, name)) else "function"
+    members = "   :members:\n" if kind == "class" else ""
+    return f".. auto{kind}:: textcapsules.{name}\n{members}"
+
+
+def skip_requests(
+    app: Sphinx, kind: str, name: str, value: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out the methods that scikit-learn writes for its metadata routing."""
+    return True if name.endswith("_request") else None
+
+
+def write_formula(writer: HTML5Translator, node: Any) -> None:
+    """Write a formula as MathML, which browsers show without a script."""
+    block = isinstance(node, nodes.math_block)
+    formula = convert(node.astext().strip(), display="block" if block else "inline")
+    writer.body.append(f"<div class='formula'>{formula}</div>" if block else formula)
+    raise nodes.SkipNode
+
+
+def copy_first_page(app: Sphinx, error: Exception | None) -> None:
+    """Let README.html be index.html, too: a folder's address shows it."""
+    if error is None:
+        shutil.copyfile(app.outdir / "README.html", app.outdir / "index.html")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the functions above."""
+    app.connect("source-read", add_contents)
+    app.connect("autodoc-skip-member", skip_requests)
+    app.connect("build-finished", copy_first_page)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
