@@ -27,6 +27,7 @@ import pytest
 import typer.main
 import uvicorn
 
+import textcapsules
 from fake_hub import FakeHub, fake_hub
 from textcapsules.cli import app
 from textcapsules.config import preset
@@ -47,12 +48,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Blocks that are no code, or not run: how they begin, and why.
 NOT_RUN_BLOCKS = {
-    "make demo ": "installs the package; what it runs is tests/test_demo.py's",
-    "src/textcapsules/ ": "a map of the folders",
+    "make demo": "installs the package; what it runs is tests/lab/test_demo.py's",
 }
 # Commands that are not run: how they begin, and why.
 NOT_RUN = {
-    "make demo": "installs the package; what it runs is tests/test_demo.py's",
+    "make demo": "installs the package; what it runs is tests/lab/test_demo.py's",
     ". .venv/bin/activate": "changes a shell that a person types into",
     "textcapsules data fetch": "downloads; tests/data/test_fetch.py has a server",
 }
@@ -64,7 +64,7 @@ SUBSTITUTIONS = {
     "reproduce all --quick": "reproduce table1 --quick --only cnn_rand/trec --jobs 1",
     "reproduce table1 --only": "reproduce table1 --jobs 1 --only",  # in this process
     "--seconds 60": "--seconds 0",  # still some hundred requests
-    "--engine ray": "--engine plain",  # tests/test_bulk_ray.py starts Ray
+    "--engine ray": "--engine plain",  # tests/inference/test_bulk_ray.py starts Ray
 }
 # Programs of the system that commands may use.
 PROGRAMS = ("cat", "curl", "mkdir", "openssl", "python")
@@ -394,6 +394,26 @@ def test_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
     assert linked == {path.name for path in PAGES if path.name != "README.md"}
+
+
+def test_release_is_the_same_everywhere() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest = re.search(r"^## \[([\d.]+)\] - ([\d-]+)$", changelog, re.MULTILINE)
+    assert latest is not None
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert latest[1] == textcapsules.__version__
+    assert f"version: {latest[1]}\ndate-released: {latest[2]}\n" in citation
+
+
+def test_map_names_every_room_and_only_what_exists() -> None:
+    page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "textcapsules"
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
+    first, *others = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    assert set(re.findall(r"^\| `(\w+)` ", first, re.MULTILINE)) == rooms
+    paths = re.findall(r"`([\w/.]+)`", "".join(others))
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize(
