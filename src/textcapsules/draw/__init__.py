@@ -1,4 +1,1 @@
-"""What reasons and figures look like: pictures, highlighted texts, pages, the report.
-
-`palette`, `pictures`, `pages`, `report`.
-"""
+"""Pictures, highlighted texts, pages and the report."""
