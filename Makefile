@@ -6,7 +6,7 @@ SMALL := .venv/.installed-small
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo readme test soak lint format clean
+.PHONY: demo readme docs test test-fast soak lint format clean
 
 demo: $(SMALL)
 	$(BIN)/textcapsules demo --out runs/demo --overwrite
@@ -15,7 +15,15 @@ demo: $(SMALL)
 test: $(STAMP)
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n auto --dist loadfile --durations=20
 
-# Runs the README's commands and examples on the demo's model, and compares their output.
+# The tests without those marked slow.
+test-fast: $(STAMP)
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
+
+# Builds the pages and the API reference into site/. A warning, such as a broken link, fails.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -Wq --keep-going -c docs . site
+
+# Runs the first pages' commands and examples on the demo's model, and compares their output.
 readme: $(SMALL)
 	$(BIN)/python .ci/readme.py
 
@@ -46,4 +54,4 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	touch $@ $(SMALL)
 
 clean:
-	rm -rf .venv runs .pytest_cache .ruff_cache
+	rm -rf .venv runs site .pytest_cache .ruff_cache
