@@ -7,20 +7,74 @@ The rooms, in the order of the data's path; each imports only from those before 
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from textcapsules.config import preset
+    from textcapsules.deploy.hub import from_pretrained, push_to_hub
+    from textcapsules.inference.estimator import CapsuleClassifier
+    from textcapsules.model.classifier import TextClassifier
+    from textcapsules.model.layers import (
+        AttentionLayer,
+        CapsuleDropout,
+        CapsuleLayer,
+        ConvCapsules,
+        JointNgrams,
+        NgramConv,
+        PrimaryCapsules,
+    )
+    from textcapsules.model.routing import RoutingOptions, route
+    from textcapsules.reasons.texts import explain
+    from textcapsules.training.run import train
+
+__all__ = [
+    "AttentionLayer",
+    "CapsuleClassifier",
+    "CapsuleDropout",
+    "CapsuleLayer",
+    "ConvCapsules",
+    "JointNgrams",
+    "NgramConv",
+    "PrimaryCapsules",
+    "RoutingOptions",
+    "TextClassifier",
+    "explain",
+    "from_pretrained",
+    "preset",
+    "push_to_hub",
+    "route",
+    "train",
+]
 
 __version__ = "0.2.0"
 
 # Where the public names live. They are imported when first used: torch takes seconds.
 _HOMES = {
-    "CapsuleClassifier": "textcapsules.inference.estimator",
-    "TextClassifier": "textcapsules.model.classifier",
-    "from_pretrained": "textcapsules.deploy.hub",
-    "push_to_hub": "textcapsules.deploy.hub",
+    "textcapsules.config": ["preset"],
+    "textcapsules.deploy.hub": ["from_pretrained", "push_to_hub"],
+    "textcapsules.inference.estimator": ["CapsuleClassifier"],
+    "textcapsules.model.classifier": ["TextClassifier"],
+    "textcapsules.model.layers": [
+        "AttentionLayer",
+        "CapsuleDropout",
+        "CapsuleLayer",
+        "ConvCapsules",
+        "JointNgrams",
+        "NgramConv",
+        "PrimaryCapsules",
+    ],
+    "textcapsules.model.routing": ["RoutingOptions", "route"],
+    "textcapsules.reasons.texts": ["explain"],
+    "textcapsules.training.run": ["train"],
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

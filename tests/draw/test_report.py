@@ -116,7 +116,7 @@ def test_page_has_every_section(page: Page) -> None:
         "Results",
         "Confusion",
         "Training",
-        "What speaks for each label",
+        "Which phrases speak for each label",
         "Examples",
         "Routing",
         "Do the explanations tell the truth?",
@@ -195,7 +195,7 @@ def test_texts_that_nobody_can_read() -> None:
     assert made.explained.faithfulness is None
     page = check_page(render_report(made))
     assert "Do the explanations tell the truth?" not in page.inside("h2")
-    assert "Nothing spoke for this label here." in page.inside("p", "note")
+    assert "No phrase spoke for this label." in page.inside("p", "note")
 
 
 def test_long_texts_are_cut_on_the_page() -> None:

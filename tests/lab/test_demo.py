@@ -52,7 +52,12 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     assert accuracy is not None
     assert f"{100 * accuracy['accuracy']:.1f}" in page.inside("td")
     assert set(demo.DEMO_SYSTEMS.values()) <= set(page.inside("th"))
-    for title in ("What speaks for each label", "Examples", "Training", "Confusion"):
+    for title in (
+        "Which phrases speak for each label",
+        "Examples",
+        "Training",
+        "Confusion",
+    ):
         assert title in page.inside("h2")
     matrix = result.single["capsules"].confusion
     assert matrix is not None

@@ -28,6 +28,7 @@ from textcapsules.model.classifier import (
     MODEL_FILES,
     Labels,
     Prediction,
+    Predictions,
     TextClassifier,
     pick_device,
 )
@@ -75,6 +76,29 @@ def test_predictions_count_the_known_words_of_what_is_read():
     assert [(one.known, one.words) for one in found] == counts
     plain = Prediction(("cats",), found[0].scores)  # as written before there were any
     assert (plain.known, plain.words) == (0, 0)
+
+
+def test_one_text_gets_one_prediction_and_one_explanation():
+    classifier, text = TextClassifier.load(trained_model()), TEXTS[0]
+    one, [same] = classifier.predict(text), classifier.predict([text])
+    assert isinstance(one, Prediction)
+    assert one.labels == same.labels == ("cats",)
+    assert one.names == classifier.labels.names
+    assert np.array_equal(one.scores, same.scores)
+    assert classifier.predict("", threshold=0.0).labels == ()
+    assert classifier.explain(text, top=1) == explain(classifier, text, top=1)
+    assert classifier.explain(TEXTS[:2])[0].predicted == ("cats",)
+
+
+def test_a_notebook_shows_labels_and_scores_and_nothing_is_taken_for_markup():
+    scores = np.array([0.25, 0.75], dtype=np.float32)
+    odd = Prediction(("<b>", "a & b"), scores, names=("a & b", "<b>"))
+    row = "<td>0</td><td>&lt;b&gt;, a &amp; b</td><td>0.75, 0.25</td>"
+    assert row in odd._repr_html_()
+    none = Prediction((), scores)  # as written before predictions had names
+    shown = Predictions([odd] * 20 + [none] * 3)._repr_html_()
+    assert shown.count("<tr>") == 1 + 20 + 1 and "and 3 more" in shown
+    assert "<td><i>none</i></td><td></td>" in none._repr_html_()
 
 
 @pytest.mark.parametrize("architecture", ["tfidf-lr", "cl-cnn"])
@@ -419,12 +443,10 @@ def test_gpu_that_is_not_there_is_refused():
 @pytest.mark.parametrize("verb", ["predict", "scores", "encode", "explain"])
 def test_what_is_no_list_of_texts_is_refused(texts, message, verb):
     classifier = TextClassifier.load(trained_model())
-    if verb == "explain" and isinstance(texts, str):
-        assert explain(classifier, texts).text == texts  # one text, one explanation
-        return
-    call = partial(explain, classifier) if verb == "explain" else None
+    if verb in ("predict", "explain") and isinstance(texts, str):
+        return  # one text, one answer
     with pytest.raises(InputError, match=message) as caught:
-        (call or getattr(classifier, verb))(texts)
+        getattr(classifier, verb)(texts)
     assert isinstance(caught.value, ValueError)  # as scikit-learn has it
 
 

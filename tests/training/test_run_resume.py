@@ -117,7 +117,7 @@ def test_ctrl_c_keeps_every_finished_epoch(
 
 
 def test_network_too_large_to_copy_is_not_kept_at_ctrl_c(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(last_epoch, "LARGEST", 100)
+    monkeypatch.setattr(last_epoch, "MAX_COPY", 100)
     config = tiny_config(source, train={"checkpoint_seconds": 1e9})
     interrupted(config, tmp_path / "cut")
     assert not (tmp_path / "cut" / "checkpoint.safetensors").exists()

@@ -1,1 +1,4 @@
-"""Pictures, highlighted texts, pages and the report."""
+"""What reasons and figures look like: pictures, highlighted texts, pages, the report.
+
+`palette`, `pictures`, `pages`, `report`.
+"""

@@ -1,12 +1,8 @@
-"""What all figures share: their look, and how they become PNG or SVG bytes.
+"""Pictures: each is a pure function from values to the bytes of a PNG or an SVG.
 
-An SVG is drawn in the light colours and carries a style that swaps each for its dark
-one where the reader prefers that. Its letters stay letters, set in the reader's fonts,
-so any script the reader has can be read.
-
-Pictures, each a pure function from values to the bytes of a PNG or an SVG.
-
-Tag clouds: the phrases of one label, the stronger the larger.
+An SVG is drawn in the light colours and carries a style that replaces each by its dark
+one where the reader prefers that. Its letters stay letters in the reader's fonts, so
+any script that the reader's fonts have can be read.
 """
 
 import io
@@ -47,14 +43,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
 Form = Literal["png", "svg"]
 DOTS_PER_INCH = 160
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+MAX_NAMES = 120  # bars of a histogram that still have their phrases below
+CLOUD_SIZE = (400, 220)
+DEV_SCORES = {
+    "dev_accuracy": "dev accuracy",
+    "dev_exact_match": "dev exact match",
+    "dev_micro_f1": "dev micro F1",
+}
 
 
 def check_form(form: str) -> None:
-    """Refuse a form that pictures do not come in."""
+    """Refuse any other form of picture than PNG and SVG."""
     if form not in ("png", "svg"):
         raise ConfigError(f"form must be png or svg; got {form!r}.")
 
@@ -62,19 +64,19 @@ def check_form(form: str) -> None:
 def new_axes(
     width: float, height: float, *, rows: int = 1
 ) -> tuple["Figure", list["Axes"]]:
-    """Return a figure, in inches, and its quiet axes, with common scales."""
+    """Return a figure, its size in inches, and its axes, with common scales."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    every = list(figure.subplots(rows, squeeze=False, sharex=True, sharey=True).flat)
-    for axes in every:
+    panels = list(figure.subplots(rows, squeeze=False, sharex=True, sharey=True).flat)
+    for axes in panels:
         axes.set_facecolor("none")
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["bottom", "left"]].set_color(LIGHT.rule)
         axes.tick_params(colors=LIGHT.soft, labelsize=9, color=LIGHT.rule)
         for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
             text.set(color=LIGHT.soft, fontsize=9.5)
-    return figure, every
+    return figure, panels
 
 
 def figure_bytes(figure: "Figure", form: Form) -> bytes:
@@ -102,7 +104,7 @@ def figure_bytes(figure: "Figure", form: Form) -> bytes:
 
 
 def with_dark_mode(svg: str) -> str:
-    """Return an SVG in light colours with a style for the dark."""
+    """Return an SVG in light colours with a style for dark mode."""
     rules = "".join(
         f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
         for light, dark in zip(colours(LIGHT), colours(DARK), strict=True)
@@ -122,14 +124,6 @@ def colours(theme: Theme) -> Iterator[str]:
         yield from (value,) if isinstance(value, str) else value
 
 
-MOST_NAMES = 120  # bars with their phrases below
-DEV_SCORES = {
-    "dev_accuracy": "dev accuracy",
-    "dev_exact_match": "dev exact match",
-    "dev_micro_f1": "dev micro F1",
-}
-
-
 def draw_histograms(
     strengths: Mapping[str, Sequence[float]],
     phrases: Sequence[str] | None = None,
@@ -139,24 +133,24 @@ def draw_histograms(
 ) -> bytes:
     """Draw how strongly every primary capsule of a text is tied to some categories.
 
-    The bottom line of the paper's table 6: one panel a category, all on one scale.
+    The bottom row of the paper's table 6: one panel per category, all on one scale.
 
     Args:
-        strengths: by category, one a primary capsule, in the order of the text.
+        strengths: by category, one per primary capsule, in the order of the text.
         phrases: their n-grams, written under the lowest panel if they fit.
         form: "png" or "svg".
         places: the place of each category among the model's labels, for its colour;
-            one that has none, as the orphan, is grey.
+            a category without a place, such as the orphan, is grey.
     """
     if not strengths or len(set(map(len, strengths.values()))) > 1:
         raise DataError(
-            "strengths must hold categories with one value a capsule each; got "
+            "strengths must hold categories with one value per capsule each; got "
             f"{ {name: len(values) for name, values in strengths.items()} }."
         )
     n_bars = len(next(iter(strengths.values())))
-    named = phrases is not None and len(phrases) == n_bars <= MOST_NAMES
-    height = 0.35 + 0.95 * len(strengths) + (1.1 if named else 0.3)
-    width = max(7.5, 0.13 * n_bars) if named else 7.5
+    has_names = phrases is not None and len(phrases) == n_bars <= MAX_NAMES
+    height = 0.35 + 0.95 * len(strengths) + (1.1 if has_names else 0.3)
+    width = max(7.5, 0.13 * n_bars) if has_names else 7.5
     figure, panels = new_axes(width, height, rows=len(strengths))
     bars = np.arange(n_bars)
     places = places or {name: place for place, name in enumerate(strengths)}
@@ -166,7 +160,7 @@ def draw_histograms(
         axes.set_title(shortened(name), loc="left", parse_math=False, color=LIGHT.ink)
         axes.margins(x=0.01)
     last = panels[-1]
-    if named:
+    if has_names:
         last.set_xticks(bars, [on_one_line(p, 24) for p in phrases or ()])
         for tick in last.get_xticklabels():
             tick.set(rotation=90, fontsize=7, parse_math=False)
@@ -177,7 +171,7 @@ def draw_histograms(
 
 
 def on_one_line(phrase: str, longest: int) -> str:
-    """Return a phrase for an axis, without the line breaks of its text."""
+    """Return a phrase for an axis, without line breaks."""
     return shortened(" ".join(phrase.split()), longest)
 
 
@@ -197,8 +191,8 @@ def draw_heat_map(
     values = np.asarray(strengths, dtype=float)
     if values.shape != (len(phrases), len(labels)) or not values.size:
         raise DataError(
-            f"strengths must be {(len(phrases), len(labels))}, a row a phrase and a "
-            f"column a label; got {values.shape}."
+            f"strengths must be {(len(phrases), len(labels))}, one row per phrase and "
+            f"one column per label; got {values.shape}."
         )
     size = (2.6 + 0.5 * len(labels), 1.4 + 0.27 * len(phrases))
     figure, (axes,) = new_axes(*size)
@@ -224,7 +218,7 @@ def draw_convergence(
     strongest: Sequence[float], entropy: Sequence[float], *, form: Form = "svg"
 ) -> bytes:
     """Draw how couplings sharpen: values after 1, 2, ... iterations of routing."""
-    curves = {"strongest coupling": strongest, "entropy, of the greatest": entropy}
+    curves = {"strongest coupling": strongest, "entropy, share of the largest": entropy}
     x = range(1, len(strongest) + 1)
     return draw_curves(x, curves, "iterations of routing", form=form)
 
@@ -249,12 +243,12 @@ def draw_dev_scores(
 
 
 def draw_faithfulness(
-    found: Faithfulness, side: Literal["deleted", "kept"], *, form: Form = "svg"
+    faithfulness: Faithfulness, side: Literal["deleted", "kept"], *, form: Form = "svg"
 ) -> bytes:
-    """Draw what is left of a label's length as tokens are deleted, or alone kept."""
-    curves = {curves.method: getattr(curves, side) for curves in found.methods}
+    """Draw what is left of a label's length when tokens are deleted, or only kept."""
+    curves = {curves.method: getattr(curves, side) for curves in faithfulness.methods}
     return draw_curves(
-        found.shares,
+        faithfulness.shares,
         curves,
         f"share of the tokens {side}, strongest first",
         "share of the length left",
@@ -270,7 +264,7 @@ def draw_curves(
     *,
     form: Form = "svg",
 ) -> bytes:
-    """Draw curves over one axis, told apart by colour, line and point.
+    """Draw curves over one axis; they differ in colour, line and marker.
 
     The curve named "random" is a yardstick and is drawn in grey.
     """
@@ -322,28 +316,25 @@ def plot_confusion(matrix: NDArray, labels: Sequence[str], path: Path | str) -> 
     names = [shortened(label) for label in labels]
     axes.set_xticklabels(names, rotation=45, ha="right", parse_math=False)
     axes.set_yticklabels(names, parse_math=False)
-    if len(labels) <= 30:  # beyond that the numbers would only smudge the picture
+    if len(labels) <= 30:  # with more labels the numbers would be too small to read
         for row, column in np.ndindex(matrix.shape):
             shade = "white" if share[row, column] > 0.5 else "black"
             count = str(matrix[row, column])
             axes.text(column, row, count, ha="center", va="center", color=shade)
     figure.colorbar(image, label="share of the true class")
     with atomic_path(path) as temporary, catch_warnings():
-        # Scripts that the font lacks are drawn as boxes; every other figure has them.
+        # Scripts that the font lacks are drawn as boxes.
         filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(temporary, format=Path(path).suffix[1:] or "png", dpi=150)
 
 
 def shortened(label: str, longest: int = 30) -> str:
-    """Return a label that leaves room for the picture."""
+    """Cut a label that would take the picture's room."""
     return label if len(label) <= longest else label[: longest - 1] + "…"
 
 
-SIZE = (400, 220)
-
-
 def can_draw_clouds() -> bool:
-    """Tell whether the library that lays clouds out is installed."""
+    """Tell whether the library that draws tag clouds is installed."""
     return find_spec("wordcloud") is not None
 
 
@@ -354,13 +345,15 @@ def draw_cloud(
     place: int | None = None,
     top: int = 24,
 ) -> bytes:
-    """Draw the strongest phrases as a cloud; the same ones give the same picture.
+    """Draw the strongest phrases as a tag cloud, the stronger the larger.
+
+    The same phrases give the same picture.
 
     Args:
         phrases: with strengths; those at or below zero are left out.
         form: "png" or "svg".
-        place: the label's place among the model's, for its colour; grey for none.
-        top: how many are drawn at most.
+        place: the label's place among the model's, for its colour; grey if None.
+        top: the largest number of phrases drawn.
     """
     check_form(form)
     sizes: dict[str, float] = {}
@@ -377,7 +370,7 @@ def draw_cloud(
     cloud = lay_out(sizes, colour, top, background=None if form == "svg" else "white")
     if form == "svg":
         svg = cloud.to_svg().replace('style="fill:', 'style="fill: ')
-        width, height = SIZE
+        width, height = CLOUD_SIZE
         box = f'viewBox="0 0 {width} {height}" role="img" xmlns='
         return with_dark_mode(svg.replace("xmlns=", box, 1)).encode()
     buffer = io.BytesIO()
@@ -388,7 +381,7 @@ def draw_cloud(
 def lay_out(
     sizes: dict[str, float], colour: str, top: int, background: str | None
 ) -> Any:
-    """Return the library's cloud, every phrase in one colour and upright."""
+    """Return the library's cloud, every phrase in one colour and horizontal."""
     try:
         from wordcloud import WordCloud
     except ImportError as error:
@@ -398,7 +391,7 @@ def lay_out(
         ) from error
     import matplotlib
 
-    width, height = SIZE
+    width, height = CLOUD_SIZE
     font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     settings: Any = {  # the library's types are narrower than what it takes
         "width": width,
@@ -411,7 +404,7 @@ def lay_out(
         "min_font_size": 12,
         "max_font_size": 32,
         "relative_scaling": 0.6,
-        "margin": 9,  # letters interlock otherwise, the more so in other fonts
+        "margin": 9,  # phrases would touch otherwise, the more so in other fonts
         "scale": 2 if background else 1,
         "color_func": lambda *_, **__: colour,
         "random_state": 0,

@@ -1,8 +1,7 @@
-"""The report's results: tables, the confusion matrix, the curves of training.
+"""A report as one self-contained page: figures in, HTML out.
 
-The report's reasons: clouds, highlighted texts, routing and faithfulness.
-
-A report as one self-contained page: what was found in, HTML out.
+First come the results: tables, the confusion matrix, the curves of training. Then the
+reasons: tag clouds, highlighted texts, routing and faithfulness.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,39 +70,45 @@ METRICS = {
     "macro F1": "macro_f1",
     "samples F1": "samples_f1",
 }
-LARGEST_MATRIX = 30  # labels; more than these are left to the list of mix-ups
+LARGEST_MATRIX = 30  # labels; with more, the list of mix-ups has to do
+LONGEST_TEXT = 1500  # characters of an example
 
 
-def headline(found: Evaluation, n_labels: int) -> list[Figure]:
+def headline(evaluation: Evaluation, n_labels: int) -> list[Figure]:
     """Return the numbers at the head of the page."""
-    figures = [Figure("texts", f"{found.texts:,}"), Figure("labels", f"{n_labels}")]
-    if found.single_label is not None:
-        figures.append(Figure("accuracy", percent(found.single_label["accuracy"])))
-        figures.append(Figure("macro F1", percent(found.single_label["macro_f1"])))
+    single, several = evaluation.single_label, evaluation.multi_label
+    figures = {"texts": f"{evaluation.texts:,}", "labels": f"{n_labels}"}
+    if single is not None:
+        figures["accuracy"] = percent(single["accuracy"])
+        figures["macro F1"] = percent(single["macro_f1"])
     else:
-        figures.append(Figure("exact match", percent(found.multi_label["exact_match"])))
-        figures.append(Figure("micro F1", percent(found.multi_label["micro_f1"])))
-    return figures
+        figures["exact match"] = percent(several["exact_match"])
+        figures["micro F1"] = percent(several["micro_f1"])
+    return [Figure(*item) for item in figures.items()]
 
 
 def result_tables(report: Report) -> list[ReportTable]:
-    """Return the averages, where several labels are at stake, and each label's own."""
-    found = report.evaluation
+    """Return the averages, if several labels are possible, and each label's figures."""
+    evaluation = report.evaluation
     classes = [
-        (row["label"], *map(percent, figures_of(row)), f"{row['texts']:,}")
-        for row in found.per_class
+        (
+            row["label"],
+            *(percent(row[key]) for key in ("precision", "recall", "f1")),
+            f"{row['texts']:,}",
+        )
+        for row in evaluation.per_class
     ]
     header = ("label", "precision", "recall", "F1", "texts")
     by_label = ReportTable("Label by label, in percent", header, classes)
     task = report.classifier.labels.task
-    if task == "single-label" and found.single_label is not None:
+    if task == "single-label" and evaluation.single_label is not None:
         return [by_label]
     on = report.classifier.record.get("calibration", {}).get("on", "nothing")
     averages = [
         (name, *(percent(figures[key]) for key in METRICS.values()))
         for name, figures in (
-            ("calibrated", found.multi_label),
-            ("0.5, as published", found.multi_label_at_half),
+            ("calibrated", evaluation.multi_label),
+            ("0.5, as published", evaluation.multi_label_at_half),
         )
     ]
     together = ReportTable(
@@ -116,11 +121,6 @@ def result_tables(report: Report) -> list[ReportTable]:
     return [together, by_label]
 
 
-def figures_of(row: Mapping[str, Any]) -> list[float]:
-    """Return the figures of one label."""
-    return [row[key] for key in ("precision", "recall", "f1")]
-
-
 def confusion_cells(report: Report) -> Cells | None:
     """Return the confusion matrix, shaded by the share of each true label."""
     labels, counts = report.classifier.labels.names, report.confusion
@@ -130,18 +130,18 @@ def confusion_cells(report: Report) -> Cells | None:
     return shade_cells(labels, labels, counts, shades=shares)
 
 
-def mix_up_table(found: Sequence[MixUp], top: int = 10) -> ReportTable | None:
-    """Return the most frequent mix-ups, None where there are none."""
-    rows = [(each.missed, each.instead, f"{each.texts:,}") for each in found[:top]]
+def mix_up_table(mix_ups: Sequence[MixUp], top: int = 10) -> ReportTable | None:
+    """Return the most frequent mix-ups, None if there are none."""
+    rows = [(each.missed, each.instead, f"{each.texts:,}") for each in mix_ups[:top]]
     if not rows:
         return None
     title = "Missed, with another label predicted instead"
-    note = f"The {len(rows)} most frequent of {len(found):,} such pairs."
+    note = f"The {len(rows)} most frequent of {len(mix_ups):,} such pairs."
     return ReportTable(title, ("missed", "predicted instead", "texts"), rows, note)
 
 
 def training_table(record: Mapping[str, Any]) -> ReportTable:
-    """Return one row an epoch."""
+    """Return one row per epoch."""
     on = record.get("calibration", {}).get("on", "dev documents")
     columns = {
         "dev accuracy": "dev_accuracy",
@@ -176,15 +176,13 @@ def training_curves(epochs: Sequence[Mapping[str, Any]]) -> list[Picture]:
 def about_table(report: Report) -> ReportTable:
     """Return what the model and the texts are."""
     classifier, record = report.classifier, report.classifier.record
-    least = sorted(classifier.labels.thresholds)
+    thresholds = classifier.labels.thresholds
+    limits = dict.fromkeys(f"{t:.3f}" for t in (min(thresholds), max(thresholds)))
     rows = [
         ("texts judged", report.source),
         ("model", classifier.config.model.architecture),
         ("made for", f"{classifier.labels.task} texts"),
-        (
-            "thresholds",
-            " to ".join(dict.fromkeys(f"{t:.3f}" for t in least[:: len(least) - 1])),
-        ),
+        ("thresholds", " to ".join(limits)),
         ("known words", f"{classifier.tokenizer.n_words:,}"),
     ]
     if isinstance(classifier.network, CapsuleNetwork):
@@ -195,9 +193,6 @@ def about_table(report: Report) -> ReportTable:
     if title := record.get("corpus", {}).get("title"):
         rows.append(("trained on", title))
     return ReportTable("About", ("what", "value"), rows)
-
-
-LONGEST_TEXT = 1500  # characters of an example
 
 
 class LabelCloud(NamedTuple):
@@ -219,7 +214,7 @@ class Specimen(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """How the methods of explaining stood the test."""
+    """How faithful the methods of explaining are."""
 
     verdict: str
     table: ReportTable
@@ -228,7 +223,7 @@ class Trust(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """The parts of the page that explain; None and empty ones are left out."""
+    """The parts of the page that explain; those that are None or empty are left out."""
 
     clouds: list[LabelCloud]
     clouds_note: str
@@ -240,26 +235,27 @@ class Reasons:
     trust: Trust | None
 
 
-def give_reasons(found: Explained) -> Reasons:
+def give_reasons(explained: Explained) -> Reasons:
     """Return the parts of the page that explain."""
-    sharpening, trust = found.convergence, found.faithfulness
+    corpus = explained.corpus
+    sharpening, faithfulness = explained.convergence, explained.faithfulness
     return Reasons(
-        clouds=label_clouds(found.corpus),
+        clouds=label_clouds(corpus),
         clouds_note=(
-            "The stronger a phrase spoke for the label in all the texts together, the "
-            f"larger it is (method: {found.corpus.method}). {lost_mass(found.corpus)}"
+            "The larger a phrase is, the stronger it spoke for the label in all texts "
+            f"together (method: {corpus.method}). {lost_mass(corpus)}"
         ),
-        reading=reading_help(found.corpus.method),
-        best=[highlight(shown, longest=LONGEST_TEXT) for shown in found.best],
-        worst=[highlight(shown, longest=LONGEST_TEXT) for shown in found.worst],
-        specimen=show_specimen(found),
+        reading=reading_help(corpus.method),
+        best=[highlight(each, longest=LONGEST_TEXT) for each in explained.best],
+        worst=[highlight(each, longest=LONGEST_TEXT) for each in explained.worst],
+        specimen=show_specimen(explained),
         convergence=None if sharpening is None else show_convergence(sharpening),
-        trust=None if trust is None else show_trust(trust),
+        trust=None if faithfulness is None else show_trust(faithfulness),
     )
 
 
 def lost_mass(corpus: CorpusExplanation) -> str:
-    """Say what of the capsules' mass reached no label; without any there is none."""
+    """Say how much of the capsules' mass reached no label; "" without capsules."""
     if corpus.leak is None:
         return ""
     return (
@@ -270,53 +266,54 @@ def lost_mass(corpus: CorpusExplanation) -> str:
 
 def label_clouds(corpus: CorpusExplanation) -> list[LabelCloud]:
     """Return every label's phrases and words, the orphan's last."""
-    clouds = [label_cloud(own, place) for place, own in enumerate(corpus.labels)]
+    clouds = [label_cloud(label, place) for place, label in enumerate(corpus.labels)]
     return clouds if corpus.orphan is None else [*clouds, label_cloud(corpus.orphan)]
 
 
-def label_cloud(own: LabelPhrases, place: int | None = None) -> LabelCloud:
-    """Return one label's phrases and words, and their cloud where it can be drawn."""
-    phrases, words = spoken(own.phrases), spoken(own.words)
+def label_cloud(label: LabelPhrases, place: int | None = None) -> LabelCloud:
+    """Return one label's phrases and words, and their cloud if it can be drawn."""
+    phrases, words = texts_for(label.phrases), texts_for(label.words)
     picture = None
     if phrases and can_draw_clouds():
-        alt = f"Tag cloud of {own.label}: {', '.join(phrases[:10])}."
-        picture = Picture(draw_cloud(own.phrases, place=place), alt)
+        alt = f"Tag cloud of {label.label}: {', '.join(phrases[:10])}."
+        picture = Picture(draw_cloud(label.phrases, place=place), alt)
     style = None if place is None else label_style(place)
-    return LabelCloud(own.label, style, picture, phrases[:6], words[:10])
+    return LabelCloud(label.label, style, picture, phrases[:6], words[:10])
 
 
-def spoken(found: Sequence[PhraseTotal]) -> list[str]:
-    """Return what spoke for a label rather than against it."""
-    return [one.text for one in found if one.strength > 0]
+def texts_for(totals: Sequence[PhraseTotal]) -> list[str]:
+    """Return the phrases or words that spoke for a label, not against it."""
+    return [each.text for each in totals if each.strength > 0]
 
 
-def show_specimen(found: Explained) -> Specimen | None:
+def show_specimen(explained: Explained) -> Specimen | None:
     """Show the best text in full, if any of its phrases spoke for a predicted label."""
-    if found.connections is None:
+    if explained.connections is None:
         return None
-    top = found.best[0]
+    top = explained.best[0]
     phrases, labels, strengths = phrase_matrix(top)
     if not phrases:
         return None
     return Specimen(
         highlight(top, longest=LONGEST_TEXT),
         shade_cells(phrases, labels, strengths),
-        connection_histograms(found.connections, top.predicted, labels),
+        connection_histograms(explained.connections, top.predicted, labels),
     )
 
 
-def show_convergence(found: Convergence) -> Picture:
+def show_convergence(convergence: Convergence) -> Picture:
     """Draw how couplings sharpen, and say it in words."""
-    first, last = found.strongest[0], found.strongest[found.trained - 1]
+    strongest, trained = convergence.strongest, convergence.trained
     words = (
-        f"A capsule's strongest parent gets {percent(first)} percent of what it gives "
-        f"after one iteration of routing and {percent(last)} percent after the "
-        f"{found.trained} the model was trained with; {found.texts:,} texts."
+        f"A capsule gives {percent(strongest[0])} percent of its mass to its strongest "
+        f"parent after one iteration of routing, and {percent(strongest[trained - 1])} "
+        f"percent after the {trained} that the model was trained with; "
+        f"{convergence.texts:,} texts."
     )
-    return Picture(draw_convergence(found.strongest, found.entropy), words, words)
+    return Picture(draw_convergence(strongest, convergence.entropy), words, words)
 
 
-def show_trust(found: Faithfulness) -> Trust:
+def show_trust(faithfulness: Faithfulness) -> Trust:
     """Show the areas over the curves, and the curves."""
     rows = [
         (
@@ -324,36 +321,35 @@ def show_trust(found: Faithfulness) -> Trust:
             f"{curves.comprehensiveness:.3f} ± {curves.comprehensiveness_spread:.3f}",
             f"{curves.sufficiency:.3f} ± {curves.sufficiency_spread:.3f}",
         )
-        for curves in found.methods
+        for curves in faithfulness.methods
     ]
     note = (
-        f"{found.cases:,} predicted labels of {found.texts:,} texts; mean and standard "
-        "deviation. Comprehensiveness: how much of the label's length is lost as the "
-        "strongest tokens are deleted, the higher the truer. Sufficiency: how much is "
-        "lost when only they are kept, the lower the truer."
+        f"{faithfulness.cases:,} predicted labels of {faithfulness.texts:,} texts; "
+        "mean and standard deviation. Comprehensiveness: how much of the label's "
+        "length is lost when the strongest tokens are deleted; high is good. "
+        "Sufficiency: how much is lost when only they are kept; low is good."
     )
     header = ("method", "comprehensiveness", "sufficiency")
     table = ReportTable("Faithfulness", header, rows, note)
-    return Trust(
-        found.verdict,
-        table,
-        [trust_curve(found, "deleted"), trust_curve(found, "kept")],
-    )
+    curves = [trust_curve(faithfulness, "deleted"), trust_curve(faithfulness, "kept")]
+    return Trust(faithfulness.verdict, table, curves)
 
 
-def trust_curve(found: Faithfulness, side: Literal["deleted", "kept"]) -> Picture:
+def trust_curve(
+    faithfulness: Faithfulness, side: Literal["deleted", "kept"]
+) -> Picture:
     """Draw one of the two curves of every method."""
-    done = "are deleted" if side == "deleted" else "alone are kept"
+    change = "are deleted" if side == "deleted" else "alone are kept"
     alt = (
-        f"What is left of a label's length as the strongest tokens {done}; the table "
-        "has the areas over these curves."
+        f"What is left of a label's length when the strongest tokens {change}; the "
+        "table has the areas over these curves."
     )
-    return Picture(draw_faithfulness(found, side), alt)
+    return Picture(draw_faithfulness(faithfulness, side), alt)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """What the template shows; None and empty lists are left out."""
+    """What the template shows; parts that are None or empty are left out."""
 
     title: str
     lead: str

@@ -33,18 +33,18 @@ class Decision(NamedTuple):
 
     multi_label: bool | None = None
     threshold: float | None = None
-    scores: bool = False  # add columns with them, and with how many words are known
+    scores: bool = False  # add columns with scores, and with counts of known words
     separator: str = "; "  # between labels, where a cell cannot hold a list
-    counts: bool = False  # of known words, where no scores are asked for
+    counts: bool = False  # add columns with counts of known words only
 
 
 class Summary(NamedTuple):
-    """What was predicted, in numbers."""
+    """How many texts were predicted, and how."""
 
     texts: int
     without_label: int
     unreadable: int  # empty, or not one known word
-    cut: Cuts = Cuts()  # longer than the model reads
+    cut: Cuts = Cuts()  # texts longer than the model reads
 
 
 def label_batch(
@@ -88,15 +88,15 @@ def predict_table(
     Args:
         classifier: the model.
         source: a CSV, TSV, JSONL or Parquet file of any size.
-        target: the file to write, its form told by its ending; or a function that is
-            called with every row.
+        target: the file to write, whose ending tells the format; or a function that
+            is called with every row.
         text_column: the column to read.
         decision: how scores become labels.
         overwrite: replace the target if it is there.
         on_rows: called with the number of rows done, batch by batch.
-        delimiter: the character between cells of CSV or TSV; by default found in the
-            file. A CSV file made from a CSV file has the same.
-        encoding: of a file of text; by default UTF-8, or what a byte order mark says.
+        delimiter: the character between cells of CSV or TSV; by default detected in
+            the file. A CSV file made from a CSV file has the same.
+        encoding: of a text file; by default UTF-8, or what a byte order mark says.
         excel_safe: put a single quote before texts of CSV or TSV that a spreadsheet
             would take for formulas.
     """
@@ -117,7 +117,7 @@ def predict_table(
 def out_delimiter(
     source: Path | str, target: Path | str | Callable, settled: TextFormat
 ) -> str | None:
-    """Return the delimiter to write: a CSV file's own, if CSV is made of it."""
+    """Return the delimiter to write: that of the source, if both files are CSV."""
     if callable(target) or form_of(Path(target)) != "csv":
         return None
     return settled.delimiter if form_of(Path(source)) == "csv" else None
@@ -197,7 +197,7 @@ def predict_lines(
     decision: Decision = Decision(),
     batch_rows: int = 256,
 ) -> Summary:
-    """Predict one text a line, as from a pipe."""
+    """Predict one text per line, as from a pipe."""
     lines = iter(lines)
 
     def batches() -> Iterator[pa.RecordBatch]:

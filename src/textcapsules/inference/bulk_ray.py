@@ -1,10 +1,11 @@
 """Predict whole files on several processes or machines, with Ray Data.
 
-One task reads the file in the very batches of `bulk`; a pool of actors, each with the
+One task reads the file in the same batches as `bulk`; a pool of actors, each with the
 model, adds the predictions; this process writes them in the order they were read. A
 batch travels as the bytes of Arrow's own format, so that no type is changed on the way.
 The file, the model and the result stay on the caller's machine: a cluster's nodes need
-the package and nothing else. An actor that dies is started again and its batch with it.
+the package and nothing else. An actor that dies is started again, and repeats its
+batch.
 """
 
 import logging
@@ -64,15 +65,15 @@ def predict_table_ray(
         decision: how scores become labels.
         overwrite: replace the target if it is there.
         on_rows: called with the number of rows done, batch by batch.
-        delimiter: the character between cells of CSV or TSV; by default found.
-        encoding: of a file of text; by default UTF-8, or what a mark says.
+        delimiter: the character between cells of CSV or TSV; by default detected.
+        encoding: of a text file; by default UTF-8, or what a byte order mark says.
         excel_safe: keep spreadsheets from taking texts of CSV or TSV for formulas.
-        address: a running cluster's; without it, one is started on this machine.
-        workers: actors with the model; by default one a core, or one a GPU.
+        address: of a running cluster; without it, one is started on this machine.
+        workers: actors with the model; by default one per GPU, or else one per core.
         device: where the actors score.
         start: further arguments of `ray.init`.
     """
-    # What is wrong with the file is better said before a cluster is started.
+    # Faults of the file are reported before a cluster is started.
     given = TextFormat(delimiter, encoding)
     settled = settle_format(Path(source), (text_column,), given)
     first = next(
@@ -156,7 +157,7 @@ def one_row(
     fault: TextCapsulesError | None = None,
     summary: Summary = NOTHING,
 ) -> pa.Table:
-    """Return what travels: a batch or a fault, and what was counted in the batch."""
+    """Return the row that travels: a batch or a fault, and the batch's counts."""
     content = None if batch is None else to_bytes(batch)
     reason = None if fault is None else pickle.dumps(fault)
     return pa.table(
@@ -214,10 +215,10 @@ def from_bytes(content: bytes) -> pa.RecordBatch:
 
 @contextmanager
 def running(address: str | None, start: dict[str, Any]) -> Iterator[Any]:
-    """Yield Ray, connected to a cluster or to one started here and stopped after."""
+    """Yield Ray, connected to a cluster; one that is started here is stopped after."""
     ray = import_ray()
-    mine = not ray.is_initialized()
-    if mine:
+    is_started_here = not ray.is_initialized()
+    if is_started_here:
         check_address(address)
         try:
             ray.init(
@@ -235,16 +236,16 @@ def running(address: str | None, start: dict[str, Any]) -> Iterator[Any]:
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
-    context.target_max_block_size = 1  # a block a batch, whatever its size
+    context.target_max_block_size = 1  # one block per batch, whatever its size
     try:
         yield ray
     finally:
-        if mine:
+        if is_started_here:
             ray.shutdown()
 
 
 def check_address(address: str | None) -> None:
-    """Refuse a place where nobody listens: Ray would try for minutes."""
+    """Refuse an address where nobody listens: Ray would try for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon:  # none, or a word such as `auto`
         return
@@ -258,7 +259,7 @@ def check_address(address: str | None) -> None:
 
 
 def import_ray() -> Any:
-    """Import Ray, an extra, which then neither reports its use nor fills the screen."""
+    """Import Ray, an extra; keep it from reporting its use and from filling the log."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # failures are exceptions

@@ -5,10 +5,10 @@
     classifier.predict(new_texts, multi_label=True)          # sets of labels
     classifier.explain(["charged twice"])
 
-A class capsule gives a length between 0 and 1, its own probability of being present;
-the lengths of a text are no distribution. `decision_function` returns them as they are.
-`predict_proba` returns them as they are where several labels are asked for, and divided
-by their sum where one is.
+The length of a class capsule lies between 0 and 1: how sure the model is of this class
+alone. The lengths of a text are no distribution. `decision_function` returns them as
+they are. `predict_proba` returns them as they are if several labels are asked for, and
+divided by their sum if one is.
 
 `read_target` brings the labels that callers of scikit-learn hold to one form: one value
 per text; or several, as a list, tuple or set per text, or as a 0/1 matrix with one
@@ -54,25 +54,25 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         preset: a named set of options: "best", "paper", "released" or "sabour".
-        epochs: passes over the training texts, at most.
+        epochs: the largest number of passes over the training texts.
         batch_size: texts in a batch.
         learning_rate: Adam's step.
-        joined: training texts made by joining two, per single one.
+        joined: training texts made by joining two, per single text.
         vectors: a file of word vectors (.npz, word2vec, GloVe).
-        max_tokens: tokens read of a text.
+        max_tokens: how many tokens of a text are read.
         options: any further options of the configuration, by name, as
             ``{"capsule_types": 16, "patience": 3}``.
-        multi_label: whether `predict` gives all labels past their thresholds, rather
-            than the strongest alone; by default as `y` has it.
+        multi_label: whether `predict` gives all labels past their thresholds, or only
+            the strongest; by default as in `y`.
         random_state: seed of weights, order, dropout and joined texts.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        verbose: show a progress bar, or a line per epoch where there is no terminal.
+        verbose: show a progress bar, or one line per epoch if there is no terminal.
 
     Attributes:
         classes_: the labels, in the order of all columns.
         thresholds_: the length from which each label counts; may be set.
         class_prior_: each label's share of the labels of the training texts.
-        target_form_: what `y` was: "single", "sets" or "matrix".
+        target_form_: the form of `y`: "single", "sets" or "matrix".
         model_: the trained `TextClassifier`.
     """
 
@@ -118,9 +118,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: texts.
-            y: one label a text, of any hashable kind; or a list, tuple or set of them;
-                or a 0/1 matrix with a column a class. A list of equally long lists of
-                zeros and ones is such a matrix.
+            y: one label per text, of any hashable kind; or a list, tuple or set of
+                labels per text; or a 0/1 matrix with one column per class. A list of
+                equally long lists of zeros and ones is such a matrix.
         """
         texts = self._read_texts(X)
         target = read_target(y, len(texts))
@@ -172,14 +172,14 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: texts.
-            multi_label: all labels past their thresholds, none if there are none; by
-                default what the constructor says, or else what `y` was like.
+            multi_label: give all labels past their thresholds, which may be none; by
+                default as in the constructor, or else as in `y`.
             threshold: one for all labels, in place of `thresholds_`.
 
         Returns:
             Labels (N,). With `multi_label`, tuples of labels, strongest first, in an
-            array (N,) of objects; or a 0/1 matrix (N, J) if `y` was one. Where one
-            label is asked for, a text without a known word gets the commonest.
+            array (N,) of objects; or a 0/1 matrix (N, J) if `y` was one. If one label
+            is asked for, a text without a known word gets the most frequent label.
         """
         check_decision(multi_label, threshold)
         lengths = self._lengths(X)
@@ -191,15 +191,16 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         return self._label_sets(lengths, chosen)
 
     def _label_sets(self, lengths: NDArray, chosen: NDArray) -> NDArray:
-        labels, found = self.classes_.tolist(), np.empty(len(lengths), dtype=object)
+        """Return the chosen labels of each text, strongest first."""
+        labels, sets = self.classes_.tolist(), np.empty(len(lengths), dtype=object)
         for row, order in enumerate(np.argsort(-lengths, axis=1, kind="stable")):
-            found[row] = tuple(labels[j] for j in order if chosen[row, j])
-        return found
+            sets[row] = tuple(labels[j] for j in order if chosen[row, j])
+        return sets
 
     def _several(
         self, multi_label: bool | None = None, threshold: float | None = None
     ) -> bool:
-        """Tell whether all labels are asked for: here, at the start, or by `y`."""
+        """Tell whether several labels are asked for: here, at the start, or by `y`."""
         for asked in (multi_label, None if threshold is None else True):
             if asked is not None:
                 return asked
@@ -212,7 +213,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         return self.model_.scores(self._read_texts(X))  # (N, J)
 
     def _shares(self, lengths: NDArray) -> NDArray[np.float64]:
-        """Return lengths divided by their sum, the prior where there are none."""
+        """Return lengths divided by their sum; the prior where all are zero."""
         lengths = lengths.astype(np.float64)
         total = lengths.sum(1, keepdims=True)
         known = total > 0
@@ -221,9 +222,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, multi_label: bool | None = None) -> NDArray:
         """Return numbers between 0 and 1, (N, J), in the order of `classes_`.
 
-        For one label a text: the capsules' lengths divided by their sum, and the
-        training texts' shares for a text without a known word. For several: each
-        capsule's length, zero for such a text.
+        For one label per text: the capsules' lengths divided by their sum; a text
+        without a known word gets the labels' shares of the training texts. For several:
+        each capsule's length, zero for such a text.
         """
         lengths = self._lengths(X)
         if self._several(multi_label):
@@ -233,8 +234,8 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> NDArray:
         """Return the capsules' lengths, (N, J).
 
-        For two classes and one label a text it is, as scikit-learn has it, one number
-        a text, above zero for `classes_[1]`: the difference of their shares.
+        For two classes and one label per text it is, as usual in scikit-learn, one
+        number per text, above zero for `classes_[1]`: the difference of their shares.
         """
         lengths = self._lengths(X)
         if len(self.classes_) > 2 or self._several():
@@ -245,21 +246,21 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of texts whose label, or set of labels, is right.
 
-        What `predict` gives by default is compared: sets as a whole.
+        The default of `predict` is compared with `y`; a set counts as a whole.
         """
-        found, labels = self.predict(X), self.classes_.tolist()
-        target = read_target(y, len(found))
+        predicted, labels = self.predict(X), self.classes_.tolist()
+        target = read_target(y, len(predicted))
         if target.form == "matrix" and len(target.classes) == len(labels):
-            own = labels  # columns are in the order of the classes
+            names = labels  # columns are in the order of the classes
         else:
-            own = target.classes.tolist()
-        truths = [{own[place] for place in places} for places in target.places]
-        if found.ndim == 2:
-            guesses = [{labels[j] for j in np.flatnonzero(row)} for row in found]
+            names = target.classes.tolist()
+        truths = [{names[place] for place in places} for places in target.places]
+        if predicted.ndim == 2:
+            guesses = [{labels[j] for j in np.flatnonzero(row)} for row in predicted]
         elif self._several():
-            guesses = [set(row) for row in found]
+            guesses = [set(row) for row in predicted]
         else:
-            guesses = [{label} for label in found.tolist()]
+            guesses = [{label} for label in predicted.tolist()]
         right = [guess == truth for guess, truth in zip(guesses, truths, strict=True)]
         return float(np.average(right, weights=sample_weight))
 
@@ -268,14 +269,14 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: texts.
-            options: as for `textcapsules.reasons.texts.explain`: method, top, true.
+            options: as for `textcapsules.explain`: method, top, true and so on.
         """
         check_is_fitted(self)
         return explain(self.model_, self._read_texts(X), **options)
 
     @property
     def thresholds_(self) -> NDArray[np.float64]:
-        """The least length of each label; set one number, one a class, or a dict."""
+        """The length from which each label counts; set a number, a list or a dict."""
         check_is_fitted(self)
         values = np.array(self.model_.labels.thresholds)
         values.flags.writeable = False  # a change in place would be lost
@@ -287,10 +288,10 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         labels = self.model_.labels
         if isinstance(value, Mapping):
             known = dict(zip(self.classes_.tolist(), labels.thresholds, strict=True))
-            if strange := [label for label in value if label not in known]:
+            if unknown := [label for label in value if label not in known]:
                 raise ValueError(
                     f"thresholds_ must be of the labels {list(known)}; got "
-                    f"{strange[0]!r}."
+                    f"{unknown[0]!r}."
                 )
             value = list({**known, **value}.values())
         numbers = np.asarray(value, dtype=float)
@@ -302,11 +303,11 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
                 f"thresholds_ must be a finite number or {len(labels.names)} of them; "
                 f"got {value!r:.60}."
             )
-        least = np.broadcast_to(numbers, len(labels.names)).tolist()
-        self.model_.labels = labels._replace(thresholds=tuple(least))
+        thresholds = np.broadcast_to(numbers, len(labels.names)).tolist()
+        self.model_.labels = labels._replace(thresholds=tuple(thresholds))
 
     def to_model(self) -> TextClassifier:
-        """Return the trained model, its record telling what the labels were like.
+        """Return the trained model; its record tells the form of the labels.
 
         Labels must be strings or numbers; for others, use joblib.
         """
@@ -392,15 +393,15 @@ SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
 
 class Target(NamedTuple):
-    """What `y` says: the classes in order, and the places of each text's own."""
+    """What `y` says: the classes in order, and the places of each text's classes."""
 
     form: str  # "single", "sets" or "matrix"
     classes: NDArray  # (J,)
-    places: list[tuple[int, ...]]  # one a text
+    places: list[tuple[int, ...]]  # one tuple per text
 
 
 def read_target(y: Any, n_texts: int) -> Target:
-    """Return what `y` says of each text, one label or several told by its form."""
+    """Read the labels of each text; the form of `y` tells if there may be several."""
     if y is None:
         raise ValueError(
             "y must be the labels of the texts; got None. CapsuleClassifier requires "
@@ -428,7 +429,7 @@ def read_target(y: Any, n_texts: int) -> Target:
 
 
 def is_matrix(values: Sequence[Any]) -> bool:
-    """Tell rows of zeros and ones, all of one length above 1, from lists of labels."""
+    """Tell whether all rows hold zeros and ones and have one length above 1."""
     if not all(isinstance(row, list | np.ndarray) and len(row) > 1 for row in values):
         return False
     return len({len(row) for row in values}) == 1 and all(
@@ -437,17 +438,17 @@ def is_matrix(values: Sequence[Any]) -> bool:
 
 
 def is_zero_or_one(cell: Any) -> bool:
-    """Tell what a 0/1 matrix may hold."""
+    """Tell whether a 0/1 matrix may hold a value."""
     return isinstance(cell, Number | np.bool_) and cell in (0, 1)
 
 
 def matrix_target(values: NDArray, names: Any) -> Target:
-    """Read a matrix with a column a class, which goes by its name or its number."""
+    """Read a matrix with one column per class, called by its name or its number."""
     if values.ndim != 2 or not np.isin(values, (0, 1)).all():
         raise ValueError(
-            "y must be one label a text, a list of labels a text, or a matrix of 0 and "
-            f"1 with a column a class; got an array of shape {values.shape} with other "
-            "values. Multioutput and continuous targets are not supported."
+            "y must be one label per text, a list of labels per text, or a matrix of 0 "
+            f"and 1 with one column per class; got an array of shape {values.shape} "
+            "with other values. Multioutput and continuous targets are not supported."
         )
     n_classes = values.shape[1]
     classes = np.arange(n_classes) if names is None else np.asarray(list(names))
@@ -457,7 +458,7 @@ def matrix_target(values: NDArray, names: Any) -> Target:
 
 
 def set_target(rows: list[Any]) -> Target:
-    """Read a list, tuple or set of labels a text, which may be empty."""
+    """Read a list, tuple or set of labels per text, which may be empty."""
     for place, row in enumerate(rows):
         if not isinstance(row, SEVERAL):
             raise ValueError(
@@ -471,7 +472,7 @@ def set_target(rows: list[Any]) -> Target:
 
 
 def single_target(values: Any) -> Target:
-    """Read one label a text."""
+    """Read one label per text."""
     check_labels(values, "")
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb":
         check_classification_targets(values)
@@ -480,7 +481,7 @@ def single_target(values: Any) -> Target:
 
 
 def check_labels(labels: Iterable[Any], where: str) -> None:
-    """Refuse what is missing, or cannot be a label."""
+    """Refuse missing labels, and values that cannot be labels."""
     for place, label in enumerate(labels):
         # Comparing pandas.NA gives neither true nor false.
         missing = label is None or type(label).__name__ in ("NAType", "NaTType")
@@ -501,7 +502,7 @@ def ordered_classes(labels: list[Any]) -> tuple[NDArray, dict[Any, int]]:
     different = list(dict.fromkeys(labels))
     try:
         different.sort()
-    except TypeError:  # of several kinds: any order that is always the same
+    except TypeError:  # labels of several types: any order that is always the same
         different.sort(key=lambda label: (type(label).__name__, repr(label)))
     kinds = {type(label) for label in different}
     plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
@@ -525,14 +526,14 @@ def class_names(classes: NDArray) -> tuple[str, ...]:
     return tuple(repr(label) for label in classes.tolist())
 
 
-# What describes the caller's texts or their place, and is not the caller's to set.
+# Options that describe files or follow from the arguments; callers may not set them.
 NOT_OPTIONS = ("source", "data_dir", "fold", "dev", "test", "seed", "device", "task")
 
 
 def make_config(
     name: str, options: Mapping[str, Any], *, several: bool, seed: int, device: str
 ) -> RunConfig:
-    """Return a preset with options changed, each found in its section by its name."""
+    """Return a preset with some options changed; names tell their sections."""
     sections: dict[str, dict[str, Any]] = {
         "data": {"source": "texts in memory"},
         # The folder is a temporary one: there is nothing to resume.

@@ -1,4 +1,4 @@
-"""Judge a model on labelled texts: every figure named, nothing chosen here."""
+"""Evaluate a model on labelled texts: every figure has its name, nothing is tuned."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -29,11 +29,11 @@ class Evaluation(NamedTuple):
     """Figures of one model on one set of texts."""
 
     texts: int
-    single_label: dict[str, float] | None  # None where texts carry several labels
+    single_label: dict[str, float] | None  # None where texts have several labels
     multi_label: dict[str, float]  # with the model's own, calibrated thresholds
     multi_label_at_half: dict[str, float]  # with the published threshold, 0.5
     per_class: list[dict[str, Any]]
-    confusion: NDArray | None  # (J, J), None where texts carry several labels
+    confusion: NDArray | None  # (J, J), None where texts have several labels
     cut: Cuts = Cuts()  # how much of the texts was not read
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def evaluate(
     threshold: float | None = None,
     source: str = "the texts",
 ) -> Evaluation:
-    """Judge a classifier on examples, with one threshold for all classes if given."""
+    """Evaluate a classifier on examples; `threshold` replaces those of all classes."""
     check_threshold(threshold)
     check_examples(examples, source)
     targets = target_matrix(examples, classifier.labels.names, source)
@@ -69,7 +69,7 @@ def evaluate(
 
 
 def check_examples(examples: Sequence[Example], source: str) -> None:
-    """Refuse what is no list of labelled texts."""
+    """Refuse anything but a list of labelled texts."""
     for place, example in enumerate(read_column(examples, source)):
         if not isinstance(example, Example) or isinstance(example.labels, str):
             raise InputError(
@@ -88,24 +88,23 @@ def evaluate_scores(
     *,
     several: bool,
 ) -> Evaluation:
-    """Judge any model's scores (N, J).
+    """Evaluate the scores (N, J) of any model.
 
     Args:
         scores: (N, J).
-        targets: (N, J), 1 where a text carries a label.
+        targets: (N, J), 1 where a text has a label.
         labels: the names of the J classes.
-        thresholds: least score of a predicted class, one for each or one for all.
+        thresholds: the score from which a class is predicted, one for each or for all.
         several: whether the per-class table counts every class past its threshold
-            (a multi-label model) or the highest alone.
+            (a multi-label model) or only the highest.
     """
     is_single = bool((targets.sum(1) == 1).all())
     past = scores >= np.asarray(thresholds, dtype=scores.dtype)
     past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
-    one = single_label(scores, targets) if is_single else None
     top = np.arange(scores.shape[1]) == highest(scores)[:, None]
     return Evaluation(
         texts=len(scores),
-        single_label=one,
+        single_label=single_label(scores, targets) if is_single else None,
         multi_label=multi_label(past, targets),
         multi_label_at_half=multi_label(scores >= PUBLISHED_THRESHOLD, targets),
         per_class=per_class(past if several or not is_single else top, targets, labels),

@@ -1,7 +1,7 @@
-"""A model's report on labelled texts: everything found, before any of it is drawn.
+"""The figures of a model's report on labelled texts; `draw.report` makes a page of it.
 
-`make_report` judges the model, explains the texts, and tests the explanations on a
-sample of them. A model that is no capsule network is judged, and has no reasons.
+`make_report` evaluates the model, explains the texts, and tests the explanations on a
+sample of them. A model that cannot be explained is evaluated only.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class ReportTable(NamedTuple):
     note: str = ""
 
     def is_numeric(self, column: int) -> bool:
-        """Tell what stands to the right: numbers, percentages and the lack of one."""
+        """Tell whether a column holds numbers only; "-" stands for a missing one."""
         cells = [str(row[column]) for row in self.rows]
         return all(cell == "-" or cell.lstrip("-")[:1].isdigit() for cell in cells)
 
@@ -60,19 +60,19 @@ class MixUp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What spoke for the labels, in the texts and in some of them one by one."""
+    """What spoke for the labels: in all texts together, and in some one by one."""
 
     corpus: CorpusExplanation
     best: tuple[Explanation, ...]
     worst: tuple[Explanation, ...]
     connections: Connections | None  # of the first of the best
-    convergence: Convergence | None  # None where no sampled text got a label
-    faithfulness: Faithfulness | None
+    convergence: Convergence | None  # None without capsules, or if no text got a label
+    faithfulness: Faithfulness | None  # None if no sampled text got a label
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that the page shows."""
+    """Everything that the page shows."""
 
     title: str
     lead: str
@@ -81,18 +81,18 @@ class Report:
     evaluation: Evaluation
     confusion: NDArray | None  # (J, J), of texts with one label
     mix_ups: tuple[MixUp, ...]  # most frequent first
-    explained: Explained | None  # None for a model that is no capsule network
+    explained: Explained | None  # None for a model that cannot be explained
     tables: tuple[ReportTable, ...] = ()  # shown before the results
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values, ready for JSON."""
-        found = self.explained
-        trust = None if found is None else found.faithfulness
+        explained = self.explained
+        faithfulness = None if explained is None else explained.faithfulness
         return {
             "source": self.source,
             **self.evaluation.to_dict(),
-            "method": None if found is None else found.corpus.method,
-            "faithfulness": None if trust is None else trust.to_dict(),
+            "method": None if explained is None else explained.corpus.method,
+            "faithfulness": None if faithfulness is None else faithfulness.to_dict(),
         }
 
 
@@ -110,7 +110,7 @@ def make_report(
     confusion: NDArray | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Report:
-    """Judge a model on labelled texts and explain what it did.
+    """Evaluate a model on labelled texts, and explain its labels.
 
     Args:
         classifier: the model.
@@ -119,9 +119,9 @@ def make_report(
         title: of the page.
         lead: a few sentences below the title.
         method: what a phrase's strength is (see `explain`).
-        n_examples: texts shown, of those that came out best and worst each.
+        n_examples: how many of the best and of the worst texts are shown.
         n_sampled: texts on which explanations are tested and routing is followed.
-        tables: the caller's own, shown before the results.
+        tables: further tables, shown before the results.
         confusion: a matrix of other texts, shown where these carry several labels.
         on_stage: called with the name of each stage as it begins.
     """
@@ -146,14 +146,14 @@ def make_report(
         explained = explain_examples(
             classifier, examples, best, method, sizes, on_stage
         )
-    found = evaluate_scores(scores, targets, names, thresholds, several=several)
+    evaluation = evaluate_scores(scores, targets, names, thresholds, several=several)
     return Report(
         title=title,
         lead=lead,
         source=source,
         classifier=classifier,
-        evaluation=found,
-        confusion=confusion if found.confusion is None else found.confusion,
+        evaluation=evaluation,
+        confusion=confusion if evaluation.confusion is None else evaluation.confusion,
         mix_ups=mix_ups(chosen, targets, names),
         explained=explained,
         tables=tuple(tables),
@@ -163,10 +163,10 @@ def make_report(
 def certainty(
     scores: NDArray, targets: NDArray, thresholds: Sequence[float], *, several: bool
 ) -> NDArray:
-    """Return how far each text (N,) is from the other side, below zero if wrong.
+    """Return how far each text (N,) is from a wrong decision, below zero if wrong.
 
     With several labels that is the distance of its worst score from the threshold; with
-    one, the true label's lead over the next.
+    one label, the true label's lead over the next.
     """
     true = targets.astype(bool)
     if several:
@@ -179,13 +179,13 @@ def certainty(
 def pick_best(
     examples: Sequence[Example], order: NDArray, right: NDArray, n_examples: int
 ) -> list[Example]:
-    """Return the surest of those that came out right, all with different labels.
+    """Return the surest of the texts that got the right labels, no two labelled alike.
 
     Args:
         examples: the texts.
         order: their places, the surest first.
-        right: (N,), whether a text's labels came out right.
-        n_examples: at most.
+        right: (N,), whether a text got the right labels.
+        n_examples: the largest number of texts.
     """
     best: dict[frozenset[str], Example] = {}
     for place in order:
@@ -209,14 +209,14 @@ def explain_examples(
         examples: the texts.
         best: those of them that came out best.
         method: as for `explain`.
-        sizes: how many of the worst are explained, and of all are sampled.
+        sizes: how many of the worst are explained, and how many of all are sampled.
         on_stage: called with the name of each stage as it begins.
     """
     n_examples, n_sampled = sizes
     on_stage("explaining")
     corpus = explain_corpus(classifier, examples, method=method, mistakes=n_examples)
     worst = [Example(mistake.text, mistake.true) for mistake in corpus.mistakes]
-    shown = explain(
+    explanations = explain(
         classifier,
         [example.text for example in (*best, *worst)],
         method=method,
@@ -225,23 +225,22 @@ def explain_examples(
     sample = spread_out([example.text for example in examples], n_sampled)
     labelled = [
         text
-        for text, found in zip(sample, classifier.predict(sample), strict=True)
-        if found.labels
+        for text, prediction in zip(sample, classifier.predict(sample), strict=True)
+        if prediction.labels
     ]
-    sharpening, alone = None, None
+    sharpening, best_connections = None, None
     if isinstance(classifier.network, CapsuleNetwork):
         on_stage("following the routing")
         sharpening = convergence(classifier, labelled) if labelled else None
-        alone = connections(classifier, best[0].text) if best else None
+        best_connections = connections(classifier, best[0].text) if best else None
     on_stage("testing the explanations")
-    trust = measure_faithfulness(classifier, labelled) if labelled else None
     return Explained(
         corpus,
-        tuple(shown[: len(best)]),
-        tuple(shown[len(best) :]),
-        alone,
+        tuple(explanations[: len(best)]),
+        tuple(explanations[len(best) :]),
+        best_connections,
         sharpening,
-        trust,
+        measure_faithfulness(classifier, labelled) if labelled else None,
     )
 
 
@@ -258,8 +257,8 @@ def mix_ups(
     true = targets.astype(bool)
     missed, extra = true & ~chosen, chosen & ~true  # (N, J)
     counts = missed.T.astype(int) @ extra.astype(int)  # (J, J)
-    found = [
+    pairs = [
         MixUp(labels[row], labels[column], int(counts[row, column]))
         for row, column in np.argwhere(counts).tolist()
     ]
-    return tuple(sorted(found, key=lambda mix_up: -mix_up.texts))
+    return tuple(sorted(pairs, key=lambda pair: -pair.texts))

@@ -6,7 +6,6 @@ threshold on the same development documents, single and joined.
 """
 
 import tempfile
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +21,7 @@ from textcapsules.draw.report import METRICS, render_report
 from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.training.loop import Step
-from textcapsules.training.run import Watch, train
+from textcapsules.training.run import OnEpoch, OnStep, train
 
 __all__ = ["DEMO_SYSTEMS", "DemoResult", "demo_config", "run_demo", "train_baseline"]
 
@@ -65,8 +63,8 @@ def run_demo(
     *,
     config: RunConfig | None = None,
     overwrite: bool = False,
-    on_step: Callable[[Step], None] | None = None,
-    on_epoch: Watch | None = None,
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> DemoResult:
     """Train, judge and write a report into `folder`."""
     folder = Path(folder)

@@ -5,14 +5,16 @@ The folder is enough on another machine, without the data: `config.json`,
 fastText its own `model.bin`) and `training.json` (the record of its making). Nothing in
 it is executable.
 
-A trained model as bytes, for other processes and for pickles.
+The folder's files as bytes (`pack`, `unpack`) carry a model to other processes and into
+pickles.
 """
 
+import html
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -51,10 +53,14 @@ from textcapsules.model.score import highest, score_documents
 from textcapsules.text.encode import Cuts, Encoder
 from textcapsules.text.vocabulary import TextTokenizer
 
+if TYPE_CHECKING:
+    from textcapsules.reasons.explanation import Explanation
+
 __all__ = [
     "MODEL_FILES",
     "Labels",
     "Prediction",
+    "Predictions",
     "Reading",
     "TextClassifier",
     "pack",
@@ -63,7 +69,8 @@ __all__ = [
 ]
 
 FORMAT = 1
-SHOWN = 5  # labels named by repr
+LABELS_SHOWN = 5  # by repr
+TEXTS_SHOWN = 20  # by a notebook
 MODEL_FILES = (
     "config.json",
     "tokenizer.json",
@@ -95,6 +102,28 @@ class Prediction(NamedTuple):
     scores: NDArray[np.float32]  # (J,), in the order of the model's labels
     known: int = 0
     words: int = 0
+    names: tuple[str, ...] = ()  # of all classes, in the order of the scores
+
+    def _repr_html_(self) -> str:
+        """Show the labels and their scores in a notebook."""
+        return Predictions([self])._repr_html_()
+
+
+class Predictions(list[Prediction]):
+    """A list of predictions that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return one row per text: its number, its labels and their scores."""
+        rows = ["<th></th><th>labels</th><th>scores</th>"]
+        for number, each in enumerate(self[:TEXTS_SHOWN]):
+            by_name = dict(zip(each.names, each.scores.tolist(), strict=False))
+            scores = [f"{by_name[name]:.2f}" for name in each.labels if name in by_name]
+            labels = html.escape(", ".join(each.labels)) or "<i>none</i>"
+            cells = (str(number), labels, ", ".join(scores))
+            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+        if len(self) > TEXTS_SHOWN:
+            rows.append(f"<td colspan=3>and {len(self) - TEXTS_SHOWN} more</td>")
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 class Reading(NamedTuple):
@@ -141,13 +170,14 @@ class TextClassifier:
 
     def __repr__(self) -> str:
         """Return architecture, task, labels and thresholds in one line."""
-        names, least = self.labels.names, self.labels.thresholds
-        shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-        low, high = min(least), max(least)
-        thresholds = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        names, thresholds = self.labels.names, self.labels.thresholds
+        more = ", ..." if len(names) > LABELS_SHOWN else ""
+        low, high = min(thresholds), max(thresholds)
+        interval = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
         return (
             f"TextClassifier({self.config.model.architecture}, {self.labels.task}, "
-            f"{len(names)} labels: {shown}; threshold {thresholds})"
+            f"{len(names)} labels: {', '.join(names[:LABELS_SHOWN])}{more}; "
+            f"threshold {interval})"
         )
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
@@ -196,27 +226,69 @@ class TextClassifier:
         if multi_label is None:
             multi_label = self.labels.task == "multi-label" or threshold is not None
         if multi_label:
-            least = self.labels.thresholds if threshold is None else threshold
-            past = scores >= np.asarray(least, dtype=scores.dtype)
-            return past & (scores > 0).any(1, keepdims=True)
+            limits = self.labels.thresholds if threshold is None else threshold
+            is_past = scores >= np.asarray(limits, dtype=scores.dtype)
+            return is_past & (scores > 0).any(1, keepdims=True)
         return highest(scores)[:, None] == np.arange(scores.shape[1])
 
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a string is a sequence too
+        self,
+        texts: str,
+        *,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> Prediction: ...
+    @overload
     def predict(
         self,
         texts: Sequence[str],
         *,
         multi_label: bool | None = None,
         threshold: float | None = None,
-    ) -> list[Prediction]:
-        """Return the labels of each text (see `decide`), strongest first."""
+    ) -> Predictions: ...
+    def predict(
+        self,
+        texts: str | Sequence[str],
+        *,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> Prediction | Predictions:
+        """Return the labels of one text, or of each text, strongest first.
+
+        Args:
+            texts: one string, which gets one prediction, or a list or column of them.
+            multi_label: as for `decide`.
+            threshold: as for `decide`.
+        """
         check_decision(multi_label, threshold)
-        read = self.read(texts)
+        is_single = isinstance(texts, str)
+        read = self.read([texts] if is_single else texts)
         decided = self.decide(read.scores, multi_label=multi_label, threshold=threshold)
         counts = zip(read.known.tolist(), read.words.tolist(), strict=True)
-        return [
-            Prediction(self.names(row, chosen), row, *count)
+        predictions = Predictions(
+            Prediction(self.names(row, chosen), row, *count, self.labels.names)
             for row, chosen, count in zip(read.scores, decided, counts, strict=True)
-        ]
+        )
+        return predictions[0] if is_single else predictions
+
+    @overload
+    def explain(self, texts: str, **options: Any) -> "Explanation": ...  # type: ignore[overload-overlap]
+    @overload
+    def explain(self, texts: Sequence[str], **options: Any) -> "list[Explanation]": ...
+    def explain(
+        self, texts: str | Sequence[str], **options: Any
+    ) -> "Explanation | list[Explanation]":
+        """Say which phrases spoke for each label of one text, or of each text.
+
+        Args:
+            texts: one string, or a list or column of them.
+            options: `method`, `top`, `true`, `multi_label` and `threshold`, as for
+                `textcapsules.explain`.
+        """
+        from textcapsules.reasons.texts import explain
+
+        return explain(self, texts, **options)  # type: ignore[arg-type]
 
     def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:
         """Return the names of the chosen classes of one text, strongest first."""
@@ -245,7 +317,7 @@ class TextClassifier:
     def save_labels(self, folder: Path) -> None:
         """Write the labels and thresholds, also into the folder of a finished model."""
         pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
-        labels = [{"name": name, "threshold": least} for name, least in pairs]
+        labels = [{"name": name, "threshold": value} for name, value in pairs]
         content = json_bytes({"task": self.labels.task, "labels": labels})
         replace_file(folder, "labels.json", content)
 
@@ -375,8 +447,8 @@ def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) ->
     except TextCapsulesError:
         raise
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-        told = getattr(error, "strerror", None) or str(error)
-        reason = told.strip().splitlines()[-1].strip().rstrip(".")
+        message = getattr(error, "strerror", None) or str(error)
+        reason = message.strip().splitlines()[-1].strip().rstrip(".")
         raise ModelFolderError(
             f"{path} must hold the weights that config.json describes; got: {reason}. "
             "Restore the folder."

@@ -148,7 +148,7 @@ def label_thresholds(
     slope, seen_biases = fit_biases(logits[:, seen], truth[:, seen], ridge)
     if slope <= 0:  # a higher score speaks against its label: the fit is no guide
         return common
-    biases = np.full(len(seen), seen_biases.mean())
+    biases = np.full(scores.shape[1], seen_biases.mean())
     biases[seen] = seen_biases
     # On the logits of p, which do not run together at 0 and 1 as p does.
     cut, _ = best_threshold(slope * logits + biases, targets, objective)

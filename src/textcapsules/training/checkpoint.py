@@ -1,14 +1,13 @@
-"""Everything needed to go on with a run, in one file that is replaced atomically.
+"""The state of a run after an epoch, in one file that is replaced atomically.
 
-Order, dropout and joined texts of an epoch follow from (seed, epoch) alone, so weights,
-their running average if there is one, Adam's moments and the records so far are the
-whole state: a run killed at any moment and resumed ends with the weights of the run
-that was not.
+Order, dropout and joined texts of an epoch follow from (seed, epoch) alone. The whole
+state is therefore the weights, their running average if there is one, Adam's moments
+and the records so far. A run that was killed at any moment and resumed ends with the
+same weights as one that was not.
 
-The state after the last finished epoch, kept so that Ctrl-C loses no epoch.
-
-Ctrl-C mostly comes in the middle of an epoch, when the network's own weights are no
-longer those that the epoch before ended with; so a copy is kept in memory.
+Checkpoints are written from time to time. So that Ctrl-C loses no epoch, `LastEpoch`
+also keeps a copy of the state in memory: in the middle of an epoch, the network's own
+weights are no longer those that the epoch before ended with.
 """
 
 import hashlib
@@ -35,21 +34,22 @@ __all__ = [
     "write_checkpoint",
 ]
 
-# What of an epoch's record the rest of the run reads.
-RECORDED = {"epoch", "dev_score", "dev_accuracy", "train_seconds", "dev_seconds"}
+# The keys of an epoch's record that the rest of the run reads.
+RECORD_KEYS = {"epoch", "dev_score", "dev_accuracy", "train_seconds", "dev_seconds"}
+MAX_COPY = 200_000_000  # bytes; a larger copy takes too much memory and time
 KNOWN_FAULTS = (
     SafetensorError,
     OSError,
     KeyError,
     ValueError,
-    RuntimeError,  # RecursionError among them
+    RuntimeError,  # includes RecursionError
     TypeError,
     AttributeError,
 )
 
 
 class Best(NamedTuple):
-    """The epoch kept so far."""
+    """The best epoch so far."""
 
     epoch: int
     score: float
@@ -59,7 +59,7 @@ class Best(NamedTuple):
 class Progress(NamedTuple):
     """Where a run stands after some epochs."""
 
-    records: list[dict[str, Any]]  # one an epoch
+    records: list[dict[str, Any]]  # one per epoch
     best: Best | None
 
 
@@ -68,7 +68,7 @@ def tensors_of(
     optimiser: torch.optim.Optimizer,
     average: AveragedWeights | None = None,
 ) -> dict[str, Tensor]:
-    """Return weights, average and Adam's moments themselves, which training changes."""
+    """Return weights, average and Adam's moments, not copied: training changes them."""
     tensors = {f"network.{name}": t for name, t in network.state_dict().items()}
     for index, moments in optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in moments.items()}
@@ -83,7 +83,7 @@ def write_checkpoint(
     progress: Progress,
     run: str | None = None,
 ) -> None:
-    """Write the state of a run, whose mark `run` is, given its `tensors_of`."""
+    """Write the state of a run: its `tensors_of`, its progress and its id `run`."""
     state: dict[str, Any] = {"run": run, "records": progress.records}
     if progress.best is not None:
         state |= {"best_epoch": progress.best.epoch, "best_score": progress.best.score}
@@ -91,7 +91,7 @@ def write_checkpoint(
         tensors = {**tensors, **best}
     tensors = {name: t.detach().contiguous() for name, t in tensors.items()}
     text = json.dumps(state)
-    # The sum stands in the file itself: two files cannot be replaced at once.
+    # The sum is in the file itself, since two files cannot be replaced at once.
     metadata = {"state": text, "sha256": content_sum(tensors, text)}
     write_tensors(path, tensors, metadata)
 
@@ -109,8 +109,8 @@ def read_checkpoint(
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        known = metadata.get("sha256")  # none in those of earlier versions
-        if known is not None and known != content_sum(tensors, metadata["state"]):
+        expected = metadata.get("sha256")  # none in those of earlier versions
+        if expected is not None and expected != content_sum(tensors, metadata["state"]):
             raise ValueError("another content than was written (its SHA-256 differs)")
         state = json.loads(metadata["state"])
         if state.get("run") != run:
@@ -126,7 +126,7 @@ def read_checkpoint(
 
 
 def epochs_done(path: Path) -> int:
-    """Return how many epochs a checkpoint has behind it; none where there is none."""
+    """Return how many epochs a checkpoint has done; 0 if there is no checkpoint."""
     if not path.exists():
         return 0
     try:
@@ -138,8 +138,8 @@ def epochs_done(path: Path) -> int:
 
 
 def _damaged(path: Path, error: Exception) -> ModelFolderError:
-    told = getattr(error, "strerror", None) or str(error) or repr(error)
-    reason = told.splitlines()[-1].strip().rstrip(".")
+    text = getattr(error, "strerror", None) or str(error) or repr(error)
+    reason = text.splitlines()[-1].strip().rstrip(".")
     return ModelFolderError(
         f"{path} must be a checkpoint of this run; got: {reason}. "
         "Train again with --overwrite."
@@ -157,11 +157,11 @@ def content_sum(tensors: dict[str, Tensor], state: str) -> str:
 
 
 def _progress(state: dict[str, Any], weights: dict[str, Tensor]) -> Progress:
-    """Return the progress a state tells of, if it is one that a run can be in."""
+    """Return the progress that a state describes; refuse an impossible one."""
     records = state.get("records")
     best, score = state.get("best_epoch", -1), state.get("best_score")
     if not isinstance(records, list) or not all(
-        isinstance(record, dict) and record.keys() >= RECORDED for record in records
+        isinstance(record, dict) and record.keys() >= RECORD_KEYS for record in records
     ):
         raise ValueError("a state without the records of its epochs")
     if best not in range(len(records)) or not isinstance(score, float | int):
@@ -186,23 +186,20 @@ def _restore_adam(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
     optimiser.load_state_dict({"state": moments, "param_groups": groups})
 
 
-LARGEST = 200_000_000  # bytes of a copy; a larger one takes too much memory and time
-
-
 class LastEpoch:
-    """As a context, writes the epoch kept last as a checkpoint when Ctrl-C comes."""
+    """As a context, writes a checkpoint of the last finished epoch on Ctrl-C."""
 
     def __init__(self, path: Path, run: str | None) -> None:
         self.path, self.run = path, run
-        self.kept: tuple[dict[str, Tensor], Progress] | None = None
+        self.state: tuple[dict[str, Tensor], Progress] | None = None
 
     def keep(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """Copy the state after an epoch, unless it is too large."""
-        if sum(tensor.nbytes for tensor in tensors.values()) > LARGEST:
+        if sum(tensor.nbytes for tensor in tensors.values()) > MAX_COPY:
             return
         copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-        # At once: Ctrl-C while copying leaves the epoch before.
-        self.kept = copies, progress
+        # One assignment: Ctrl-C while copying leaves the state before.
+        self.state = copies, progress
 
     def __enter__(self) -> "LastEpoch":
         return self
@@ -213,5 +210,5 @@ class LastEpoch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, KeyboardInterrupt) and self.kept is not None:
-            write_checkpoint(self.path, *self.kept, self.run)
+        if isinstance(error, KeyboardInterrupt) and self.state is not None:
+            write_checkpoint(self.path, *self.state, self.run)

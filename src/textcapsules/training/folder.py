@@ -1,9 +1,7 @@
-"""One run at a time in a folder, held by a lock of the operating system.
+"""A run's folder: one run at a time, and nothing removed that no run has written.
 
-The system gives up a lock when its process ends, however it ends, so that a killed run
-never blocks the next. The file tells who holds the lock; it is removed at the end.
-
-Whose folder is it? A run removes nothing of anyone else's.
+The operating system releases the lock when its process ends, however it ends: a killed
+run never blocks the next. The lock's file says who holds it, and is removed at the end.
 """
 
 import errno
@@ -35,8 +33,11 @@ __all__ = [
     "tidy",
 ]
 
+CHECKPOINT = "checkpoint.safetensors"
+TENSORBOARD = "tensorboard"
+OUR_FILES = (*MODEL_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
 LOCK = ".lock"
-# File systems without locks, as some over a network.
+# Errors of file systems without locks, such as some network drives.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made; refuse one that another run holds."""
+    """Make a folder and hold its lock; refuse a folder that another run holds."""
     path = folder / LOCK
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +65,7 @@ def check_unlocked(folder: Path) -> None:
     A folder without a lock is not touched.
     """
     path = folder / LOCK
-    with suppress(OSError):  # none, or not ours to open: `locked` says so
+    with suppress(OSError):  # no lock, or no permission, which `locked` reports
         release(take(path, "r+"), path)
 
 
@@ -82,26 +83,26 @@ def take(path: Path, mode: str) -> IO[str]:
         with suppress(OSError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
-        file.close()  # its holder removed it after we had opened it: look again
+        file.close()  # its holder removed it after we had opened it: try again
 
 
 def release(file: IO[str], path: Path) -> None:
-    """Remove the file, then give up the lock: nobody can lock what is being removed."""
+    """Remove the file, then release the lock: nobody can lock what is being removed."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
     file.close()
-    if sys.platform == "win32":  # which removes no open file
+    if sys.platform == "win32":  # where an open file cannot be removed
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def try_lock(file: IO[str]) -> bool:
-    """Lock a file without waiting, or tell that another process has it."""
+    """Lock a file without waiting; return False if another process has it."""
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            file.seek(1 << 30)  # a place past the content, which others must read
+            file.seek(1 << 30)  # past the content, which others must be able to read
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
@@ -125,7 +126,7 @@ def write_holder(file: IO[str]) -> None:
 
 
 def read_holder(file: IO[str]) -> str:
-    """Return who holds the lock, in words."""
+    """Return who holds the lock, as part of a sentence."""
     try:
         file.seek(0)
         holder = json.loads(file.read())
@@ -134,15 +135,10 @@ def read_holder(file: IO[str]) -> str:
         return "a process that has just begun"
 
 
-CHECKPOINT = "checkpoint.safetensors"
-TENSORBOARD = "tensorboard"
-OUR_FILES = (*MODEL_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
-
-
 def check_folder(folder: Path, overwrite: bool) -> None:
-    """Never write into a folder that holds anything, unless it is ours to replace."""
+    """Refuse a folder that holds anything but an earlier run to be replaced."""
     try:
-        for part in folder.parts:  # a name too long, below a folder not yet made
+        for part in folder.parts:  # finds a name too long below a folder not yet made
             Path(part).exists()
         in_the_way = folder.exists() and not folder.is_dir()
     except OSError as error:
@@ -163,10 +159,10 @@ def check_folder(folder: Path, overwrite: bool) -> None:
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Return what in a folder no run of ours has written, told by name and content."""
-    found = [folder, folder / TENSORBOARD]
-    paths = [path for part in found if part.is_dir() for path in part.iterdir()]
-    files = [path.relative_to(folder) for path in paths if path != found[1]]
+    """Return the files that no run of ours has written, by their names and content."""
+    folders = [folder, folder / TENSORBOARD]
+    paths = [path for part in folders if part.is_dir() for path in part.iterdir()]
+    files = [path.relative_to(folder) for path in paths if path != folders[1]]
     names = [str(path) for path in files if not is_leftover(path)]
     foreign = [name for name in names if not is_named_as_ours(Path(name))]
     if not foreign and not has_our_mark(folder):
@@ -175,19 +171,22 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def is_named_as_ours(path: Path) -> bool:
-    """Tell a file that a run may have written by its name."""
+    """Tell by its name whether a run may have written a file."""
     if path.parent == Path(TENSORBOARD):
         return path.name.startswith("events.out.tfevents")
     return str(path) in (*OUR_FILES, CHECKPOINT)
 
 
 def is_leftover(path: Path) -> bool:
-    """Tell what a run killed while writing has left."""
+    """Tell whether a run that was killed while writing left this file."""
     return path.name == LOCK or (path.name.startswith(".") and path.suffix == ".tmp")
 
 
 def has_our_mark(folder: Path) -> bool:
-    """Tell a run of ours: its options, or, killed before those, its record's start."""
+    """Tell whether a folder holds a run of ours, by its options or its record.
+
+    A run that was killed early has written only the start of its record.
+    """
     try:
         if (folder / "config.json").exists():
             return "textcapsules" in read_json(folder / "config.json")
@@ -197,7 +196,7 @@ def has_our_mark(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove an earlier run's files, and only those; its mark of ours goes last."""
+    """Remove an earlier run's files and no others; those that mark it as ours last."""
     shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
     tidy(folder)
     for name in reversed(OUR_FILES):
@@ -205,7 +204,7 @@ def clear(folder: Path) -> None:
 
 
 def tidy(folder: Path, *, keep_checkpoint: bool = False) -> None:
-    """Remove what only an unfinished run needs, or a killed one has left."""
+    """Remove what only an unfinished run needs, and what a killed one has left."""
     if not keep_checkpoint:
         (folder / CHECKPOINT).unlink(missing_ok=True)
     for name in (*OUR_FILES, CHECKPOINT):

@@ -1,7 +1,7 @@
 """Margin, spread, cross-entropy and entropy loss on the lengths of class capsules.
 
-All take lengths (B, E) and targets (B, E), several of them 1 where a text carries
-several labels, sum over the classes and average over the batch. The orphan, if it takes
+All take lengths (B, E) and targets (B, E), with several ones if a text has several
+labels. They sum over the classes and average over the batch. The orphan, if it takes
 part, is one more column that is never a target. A baseline network has logits in place
 of lengths for the cross-entropies, and probabilities for margin and spread. Where every
 class is decided for itself, lengths are read as probabilities.
@@ -32,7 +32,7 @@ __all__ = [
     "spread_margin",
 ]
 
-EDGE = 1e-6  # nearest to 0 or 1 that a length is read as a probability
+EDGE = 1e-6  # minimum distance from 0 and 1 of a length read as a probability
 
 
 def margin_loss(
@@ -67,7 +67,7 @@ def spread_loss(
 def cross_entropy(
     lengths: Float[Tensor, "b e"], targets: Float[Tensor, "b e"]
 ) -> Float[Tensor, ""]:
-    """Softmax cross-entropy, lengths as logits; labels of a text weigh alike."""
+    """Softmax cross-entropy, lengths as logits; a text's labels have equal weights."""
     share = targets / targets.sum(1, keepdim=True).clamp(min=1)
     return F.cross_entropy(lengths, share)
 
@@ -78,7 +78,7 @@ def binary_cross_entropy(
     *,
     absent_weight: float = 1.0,
 ) -> Float[Tensor, ""]:
-    """Logistic loss of every class for itself; absent ones may weigh less."""
+    """Logistic loss per class; the weight of absent classes may be lower."""
     each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     if absent_weight != 1:
         each = each * (targets + absent_weight * (1 - targets))
@@ -88,14 +88,14 @@ def binary_cross_entropy(
 def entropy_loss(
     logits: Float[Tensor, "b e"], targets: Float[Tensor, "b n"], *, weight: float
 ) -> Float[Tensor, ""]:
-    """Ask for the given classes, and hold the others at undecided: -log p, -alpha H(p).
+    """Ask for the given classes, and keep the others undecided: -log p, -alpha H(p).
 
     Columns past the targets', the orphan's, are known to be absent: -log(1 - p).
     """
     n_classes = targets.shape[1]
     yes, no = F.softplus(-logits), F.softplus(logits)  # -log p, -log(1 - p)
-    chance = logits.sigmoid()
-    entropy = (chance * yes + (1 - chance) * no)[:, :n_classes]
+    p = logits.sigmoid()
+    entropy = (p * yes + (1 - p) * no)[:, :n_classes]
     each = targets * yes[:, :n_classes] - weight * (1 - targets) * entropy
     return (each.sum(1) + no[:, n_classes:].sum(1)).mean()
 
@@ -116,7 +116,7 @@ def network_loss(
     targets: Float[Tensor, "b n"],
     epoch: int = 0,
 ) -> Float[Tensor, ""]:
-    """Return the configured loss; columns past the targets' are the orphan's."""
+    """Return the configured loss; lengths may have one more column, the orphan's."""
     if config.loss == "entropy":
         return entropy_loss(lengths, targets, weight=config.entropy_weight)
     targets = F.pad(targets, (0, lengths.shape[1] - targets.shape[1]))

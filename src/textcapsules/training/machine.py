@@ -1,10 +1,9 @@
-"""A network that does not fit into memory is told by its options, not by a crash.
+"""The machine: enough memory for the network, and a GPU that is awake in time.
 
-Wake a GPU while the texts are being read.
-
-A process's first product waits for the driver and cuBLAS, its first Triton kernel for
-Triton to hash its own files (hundreds of megabytes): together about half a second, in
-which the main thread has other things to do.
+A network that does not fit into memory is an error that names its largest options, not
+a crash. A GPU is woken in a thread while the main one reads the texts: the first
+product of a process waits for the driver and cuBLAS, and its first Triton kernel until
+Triton has hashed its own files (hundreds of megabytes), together about half a second.
 """
 
 import logging
@@ -29,16 +28,17 @@ from textcapsules.model.routing import squash_capsules
 
 __all__ = ["awake", "check_memory", "enough_memory", "total_memory"]
 
-COPIES = 4  # of the weights while they are learnt: gradient and Adam's two moments too
-# How torch words it, beside its own class of error for a GPU.
-REFUSALS = ("allocate memory", "not enough memory", "Storage size calculation")
+COPIES = 4  # in training: weights, gradient and Adam's two moments
+log = logging.getLogger(__name__)
+# Parts of torch's messages, beside its own class of error for a GPU.
+OUT_OF_MEMORY = ("allocate memory", "not enough memory", "Storage size calculation")
 
 
 def check_memory(config: RunConfig, n_words: int, n_classes: int) -> None:
     """Refuse a network whose weights cannot be held, before any is allocated."""
     if config.model.architecture in CLASSIC:
         return
-    if config.text.vectors is not None:  # their size is the file's, not yet known
+    if config.text.vectors is not None:  # their size is in the file, not yet read
         config = config.replace(model={"embedding_size": 1})
     try:
         with torch.device("meta"):  # shapes without numbers
@@ -47,7 +47,7 @@ def check_memory(config: RunConfig, n_words: int, n_classes: int) -> None:
         needed = COPIES * sum(
             p.numel() * p.element_size() for p in network.parameters()
         )
-    except (RuntimeError, OverflowError):  # more than can be counted
+    except (RuntimeError, OverflowError):  # too large to be counted
         needed = 2**63
     limit = total_memory()
     if limit is not None and needed > limit:
@@ -58,7 +58,7 @@ def check_memory(config: RunConfig, n_words: int, n_classes: int) -> None:
 
 
 def total_memory() -> int | None:
-    """Return this machine's memory in bytes; None where the system does not say."""
+    """Return this machine's memory in bytes; None if the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -67,7 +67,7 @@ def total_memory() -> int | None:
 
 def largest_options(config: RunConfig) -> str:
     """Return the size options that are furthest above their defaults, as flags."""
-    found: list[tuple[float, str]] = []
+    ratios: list[tuple[float, str]] = []
     for section in (config.text, config.model, config.baseline):
         assert isinstance(section, TextConfig | ModelConfig | BaselineConfig)
         for spec in fields(section):
@@ -76,20 +76,20 @@ def largest_options(config: RunConfig) -> str:
                 value, default = max(value), max(default)
             if type(value) is int and type(default) is int and value > default:
                 flag = spec.name.replace("_", "-")
-                found.append((value / default, f"--{flag} {value}"))
-    found.sort(reverse=True)
-    return ", ".join(text for _, text in found[:3]) or "the vocabulary's size"
+                ratios.append((value / default, f"--{flag} {value}"))
+    ratios.sort(reverse=True)
+    return ", ".join(text for _, text in ratios[:3]) or "the vocabulary's size"
 
 
 @contextmanager
 def enough_memory(config: RunConfig) -> Iterator[None]:
-    """Say in one line that memory ran out while the block worked."""
+    """Turn a lack of memory inside the block into an error of one line."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         refused = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not refused and not any(words in str(error) for words in REFUSALS):
+        if not refused and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
         raise TextCapsulesError(
             f"memory must hold a batch of {config.train.batch_size} texts and the "
@@ -98,12 +98,9 @@ def enough_memory(config: RunConfig) -> Iterator[None]:
         ) from error
 
 
-log = logging.getLogger(__name__)
-
-
 @contextmanager
 def awake(device: torch.device) -> Iterator[None]:
-    """Wake a GPU beside the block; past its end the GPU is awake."""
+    """Wake a GPU while the block runs; after the block it is awake."""
     if device.type != "cuda":
         yield
         return
@@ -116,7 +113,7 @@ def awake(device: torch.device) -> Iterator[None]:
 
 
 def wake(device: torch.device) -> None:
-    """Run a product and a kernel; what fails here is told where it is really used."""
+    """Run the first work; what fails here is reported where it is really used."""
     try:
         first_work(device)
     except Exception as error:
@@ -124,6 +121,6 @@ def wake(device: torch.device) -> None:
 
 
 def first_work(device: torch.device) -> None:
-    """Run one of each, without drawing a random number."""
+    """Run one product and one kernel, without drawing a random number."""
     poses = torch.ones(16, 16, device=device)
     squash_capsules(poses @ poses, "norm")

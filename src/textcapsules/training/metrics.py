@@ -1,8 +1,8 @@
-"""Accuracy for one label a text; exact match and named averages for several.
+"""Accuracy for one label per text; exact match and named averages for several.
 
-Precision, recall and F1 come in three averages, never mixed up: `micro` (over all
-decisions), `macro` (over classes) and `samples` (over texts, what the authors' released
-code prints). An average over nothing counts as zero.
+Precision, recall and F1 come in three averages: `micro` (over all decisions), `macro`
+(over classes) and `samples` (over texts, what the authors' released code prints). An
+average over nothing counts as zero.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ AVERAGES = ("micro", "macro", "samples")
 def single_label(scores: NDArray, targets: NDArray) -> dict[str, float]:
     """Return the accuracy and macro F1 of the highest score, (N, J) against (N, J).
 
-    A text of which every score is zero has no prediction, so it is never right.
+    A text whose scores are all zero has no prediction, so it is never right.
     """
     guess = highest(scores)[:, None] == np.arange(scores.shape[1])  # (N, J)
     _, _, f1, _ = _precision_recall_f1(targets.astype(bool), guess, "macro")
@@ -44,7 +44,7 @@ def multi_label(predicted: NDArray, targets: NDArray) -> dict[str, float]:
 def per_class(
     predicted: NDArray, targets: NDArray, labels: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return one row per class: precision, recall, F1, and how many texts carry it."""
+    """Return one row per class: precision, recall, F1, and how many texts have it."""
     columns = _precision_recall_f1(targets.astype(bool), predicted.astype(bool), None)
     names = ("precision", "recall", "f1", "texts")
     return [

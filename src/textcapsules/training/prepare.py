@@ -1,9 +1,8 @@
-"""What in a corpus keeps a model from learning, told in words before training.
+"""From options to all that training needs: corpus, vocabulary, vectors, documents.
 
-Nothing here stops a run: each message names the labels and their counts, and ends in
-the run's record (`warnings` of training.json) and on stderr.
-
-From options to everything training needs: corpus, vocabulary, vectors, documents.
+A corpus from which nothing can be learnt is refused. One from which a label can hardly
+be learnt causes a warning (`data_warnings`), which goes to stderr and into the run's
+record, as `warnings` of training.json.
 """
 
 import hashlib
@@ -50,66 +49,8 @@ __all__ = [
     "target_matrix",
 ]
 
-FEW_TEXTS = 10  # training texts of a label below which it is named
-NAMED = 5  # labels named in one message, at most
-
-
-def data_warnings(corpus: Corpus) -> list[str]:
-    """Return one message per kind of shortage, none for a corpus without any."""
-    train, dev, test = map(count_labels, (corpus.train, corpus.dev, corpus.test))
-    labels = sorted({*corpus.labels, *test})
-    unseen = [label for label in labels if not train[label]]
-    few = [label for label in labels if 0 < train[label] < FEW_TEXTS]
-    few.sort(key=lambda label: train[label])  # the rarest first
-    found = []
-    if unseen:
-        counts = name_some(
-            f"{label!r} ({dev[label]} dev, {test[label]} test)" for label in unseen
-        )
-        found.append(
-            f"{count_of(unseen)} no training text and cannot be learnt: {counts}. Add "
-            "texts, or remove the label."
-        )
-    if few:
-        counts = name_some(f"{label!r} ({train[label]})" for label in few)
-        found.append(
-            f"{count_of(few)} fewer than {FEW_TEXTS} training texts: {counts}. Expect "
-            "little of such labels; add texts if you can."
-        )
-    if len(dev) < 2:
-        found.append(
-            f"the dev set has {len(corpus.dev)} {plural(len(corpus.dev), 'text')} of "
-            f"{len(dev)} {plural(len(dev), 'label')}: the threshold stays at "
-            f"{UNCALIBRATED}, uncalibrated. Add texts, or raise --dev-fraction."
-        )
-    return found
-
-
-def count_labels(examples: Iterable[Example]) -> Counter[str]:
-    """Return how many texts carry each label."""
-    return Counter(label for example in examples for label in set(example.labels))
-
-
-def count_of(labels: list[str]) -> str:
-    """Return the start of a sentence about some labels."""
-    return f"{len(labels):,} {'label has' if len(labels) == 1 else 'labels have'}"
-
-
-def plural(n: int, noun: str) -> str:
-    """Return a noun as it stands beside a number."""
-    return noun if n == 1 else f"{noun}s"
-
-
-def name_some(labels: Iterable[str]) -> str:
-    """Return the first few, and how many more there are.
-
-    >>> name_some("abcdefg")
-    'a, b, c, d, e and 2 more'
-    """
-    names = list(labels)
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
-
+FEW_TEXTS = 10  # a label with fewer training texts causes a warning
+MAX_NAMED = 5  # labels named in one message
 
 log = logging.getLogger(__name__)
 
@@ -122,9 +63,9 @@ class Encoded(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """All that training reads, and the facts worth recording."""
+    """All that training reads, and the facts that the run's record holds."""
 
-    config: RunConfig  # with nothing left on auto
+    config: RunConfig  # no option is left on auto
     corpus: Corpus
     tokenizer: TextTokenizer
     network: System
@@ -134,9 +75,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
-    """Build the vocabulary and a fresh network, all from the seeds.
+    """Build the vocabulary and a fresh network, which follow from the seeds.
 
-    The corpus is read as the options say, unless one is given.
+    The corpus is read as the options say, unless it is given.
     """
     if corpus is None:
         corpus = load_corpus(config.data)
@@ -165,7 +106,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     )
     embedding = word_embedding(network)
     if embedding is not None:
-        embedding.extra_in_training = any(  # rarer than min_count, say
+        embedding.extra_in_training = any(  # such as words rarer than min_count
             (word_ids(ids) >= n_trained).any() for ids in train.documents
         )
     cuts = train_cuts.plus(dev_cuts)
@@ -185,21 +126,21 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
 
 
 def sentiment_classes(config: RunConfig, words: list[str]) -> torch.Tensor | None:
-    """Return what the lr-lstm must know of the words; it is saved with the weights."""
+    """Return the kinds of words that the lr-lstm needs; its weights hold them too."""
     if config.model.architecture != "lr-lstm":
         return None
     return torch.from_numpy(word_classes(words))
 
 
 def n_parameters(network: System) -> int | None:
-    """Return how many numbers training will set; None where only fitting will tell."""
+    """Return how many numbers training sets; None for a system not yet fitted."""
     if isinstance(network, ClassicSystem):
         return None
     return sum(p.numel() for p in network.parameters() if p.requires_grad)
 
 
 def check_corpus(corpus: Corpus) -> None:
-    """Refuse what no classifier can learn from."""
+    """Refuse a corpus that no classifier can learn from."""
     if len(corpus.labels) < 2:
         raise DataError(
             f"{corpus.name} must have at least two labels to tell apart; got "
@@ -213,7 +154,7 @@ def check_corpus(corpus: Corpus) -> None:
 
 
 def check_words(tokenizer: TextTokenizer, corpus: Corpus) -> None:
-    """Refuse a vocabulary without a word, of which nothing could be learnt."""
+    """Refuse a vocabulary without a word."""
     if tokenizer.n_words <= UNK_ID + 1:
         raise DataError(
             f"{corpus.name} must have words that the vocabulary takes; got none. "
@@ -222,9 +163,9 @@ def check_words(tokenizer: TextTokenizer, corpus: Corpus) -> None:
 
 
 def build_tokenizer(config: RunConfig, corpus: Corpus) -> tuple[TextTokenizer, int]:
-    """Learn the vocabulary from the training texts, and add words with a vector.
+    """Return the vocabulary of the training texts, extended by words with a vector.
 
-    The number is that of the words whose vectors are trained; they come first.
+    The number says how many words have trained vectors; these words come first.
     """
     text, extra = config.text, []
     if text.vectors is not None and text.words_from == "corpus":
@@ -262,9 +203,9 @@ def build_tokenizer(config: RunConfig, corpus: Corpus) -> tuple[TextTokenizer, i
 def build_vectors(
     config: RunConfig, words: list[str], extra_words: list[str], train: Encoded
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]]:
-    """Return the trained rows, the fixed ones, and how much of the texts had a vector.
+    """Return the trained vectors, the fixed ones, and facts about them.
 
-    There are none where words have no vectors: characters, and classic systems.
+    Networks over characters and classic systems have neither.
     """
     if config.model.architecture in (*CHARACTERS, *CLASSIC):
         return None, None, {"file": None}
@@ -287,9 +228,10 @@ def build_vectors(
 def vector_coverage(
     vectors: Vectors, words: list[str], train: Encoded
 ) -> dict[str, float]:
-    """Return which shares of the training texts' words have a vector, and a true one.
+    """Return the shares of the training texts' words that have a vector.
 
-    Nothing is said of true ones where the file does not tell them from estimates.
+    The keys `real_...` count only vectors that the file does not mark as estimates;
+    they are left out if the file marks none.
     """
     ids = np.concatenate([np.zeros(0, np.int32), *map(word_ids, train.documents)])
     counts = np.bincount(ids, minlength=len(words))
@@ -298,17 +240,17 @@ def vector_coverage(
     def shares(rows: NDArray) -> Coverage:
         return coverage({words[row] for row in np.flatnonzero(rows)}, seen)
 
-    found = shares(vectors.is_found)._asdict()
+    covered = shares(vectors.is_found)._asdict()
     if vectors.is_real is None:
-        return found
+        return covered
     real = shares(vectors.is_real)._asdict()
-    return found | {f"real_{name}": share for name, share in real.items()}
+    return covered | {f"real_{name}": share for name, share in real.items()}
 
 
 def target_matrix(
     examples: Sequence[Example], labels: Sequence[str], source: str = "the texts"
 ) -> NDArray[np.float32]:
-    """Return 1 where a text carries a label, (N, J)."""
+    """Return 1 where a text has a label, (N, J)."""
     column = {label: j for j, label in enumerate(labels)}
     targets = np.zeros((len(examples), len(labels)), dtype=np.float32)
     for row, example in enumerate(examples):
@@ -332,7 +274,7 @@ def encode_examples(
 ) -> tuple[Encoded, Cuts]:
     """Return documents and targets of examples, and how much of the texts was cut.
 
-    With `learn`, a document may carry labels of its parts too, where they are known.
+    With `learn`, a document may also hold the labels of its parts, if they are known.
     """
     targets = target_matrix(examples, labels, source)
     texts = [example.text for example in examples]
@@ -343,7 +285,7 @@ def encode_examples(
 def fingerprint(
     corpus: Corpus, tokenizer: TextTokenizer, *vectors: torch.Tensor | None
 ) -> str:
-    """Return a checksum of everything a run learns from or chooses on."""
+    """Return a checksum of all data that a run learns from or is selected on."""
     digest = hashlib.sha256(repr((corpus.labels, tokenizer.words)).encode())
     for example in [*corpus.train, *corpus.dev]:
         digest.update(repr(tuple(example)).encode())
@@ -351,3 +293,60 @@ def fingerprint(
         if matrix is not None:
             digest.update(matrix.numpy().tobytes())
     return digest.hexdigest()
+
+
+def data_warnings(corpus: Corpus) -> list[str]:
+    """Return one message per kind of shortage; an empty list if there is none."""
+    train, dev, test = map(count_labels, (corpus.train, corpus.dev, corpus.test))
+    labels = sorted({*corpus.labels, *test})
+    unseen = [label for label in labels if not train[label]]
+    few = [label for label in labels if 0 < train[label] < FEW_TEXTS]
+    few.sort(key=lambda label: train[label])  # the rarest first
+    messages = []
+    if unseen:
+        counts = name_some(
+            f"{label!r} ({dev[label]} dev, {test[label]} test)" for label in unseen
+        )
+        messages.append(
+            f"{count_of(unseen)} no training text and cannot be learnt: {counts}. Add "
+            "texts, or remove the label."
+        )
+    if few:
+        counts = name_some(f"{label!r} ({train[label]})" for label in few)
+        messages.append(
+            f"{count_of(few)} fewer than {FEW_TEXTS} training texts: {counts}. Expect "
+            "little of such labels; add texts if you can."
+        )
+    if len(dev) < 2:
+        messages.append(
+            f"the dev set has {len(corpus.dev)} {plural(len(corpus.dev), 'text')} of "
+            f"{len(dev)} {plural(len(dev), 'label')}: the threshold stays at "
+            f"{UNCALIBRATED}, uncalibrated. Add texts, or raise --dev-fraction."
+        )
+    return messages
+
+
+def count_labels(examples: Iterable[Example]) -> Counter[str]:
+    """Return how many texts have each label."""
+    return Counter(label for example in examples for label in set(example.labels))
+
+
+def count_of(labels: list[str]) -> str:
+    """Return the start of a sentence about some labels."""
+    return f"{len(labels):,} {'label has' if len(labels) == 1 else 'labels have'}"
+
+
+def plural(n: int, noun: str) -> str:
+    """Return a noun in the form that a number asks for."""
+    return noun if n == 1 else f"{noun}s"
+
+
+def name_some(labels: Iterable[str]) -> str:
+    """Return the first few, and how many more there are.
+
+    >>> name_some("abcdefg")
+    'a, b, c, d, e and 2 more'
+    """
+    names = list(labels)
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Settle every option left on auto, and refuse those that do not go together."""
+"""Settle every option left on auto by the data; refuse options that contradict."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from textcapsules.data.example import Corpus
 
 __all__ = ["resolve"]
 
-# Found on dev (reproduction/FINDINGS.md): a falling learning rate must have time to
-# fall, so that few texts are read more often.
-EPOCHS, MOST_EPOCHS, LEAST_STEPS = 12, 40, 1500
+# Found on dev (reproduction/FINDINGS.md): a falling learning rate needs enough steps,
+# so few texts are read more often.
+MIN_EPOCHS, MAX_EPOCHS, ENOUGH_STEPS = 12, 40, 1500
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
-    """Settle every option left on auto by what the data is."""
+    """Return the options with none left on auto."""
     task = corpus.task if config.train.task == "auto" else config.train.task
     select = config.train.select
     if select == "auto":
@@ -36,7 +36,7 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
 
 
 def resolve_epochs(config: RunConfig, n_texts: int) -> int:
-    """Return the passes over the texts.
+    """Return the maximum number of passes over the texts.
 
     >>> from textcapsules.config import preset
     >>> [resolve_epochs(preset("best"), n) for n in (100, 1_000, 2_000, 10_000)]
@@ -44,12 +44,12 @@ def resolve_epochs(config: RunConfig, n_texts: int) -> int:
     """
     if config.train.epochs is not None:
         return config.train.epochs
-    n_steps = -(-n_texts // config.train.batch_size)  # of an epoch
-    return min(max(EPOCHS, -(-LEAST_STEPS // n_steps)), MOST_EPOCHS)
+    n_steps = -(-n_texts // config.train.batch_size)  # per epoch
+    return min(max(MIN_EPOCHS, -(-ENOUGH_STEPS // n_steps)), MAX_EPOCHS)
 
 
 def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str]:
-    """Return the options of the text and where word vectors come from."""
+    """Return the options of the text, and of its embeddings."""
     text, architecture = config.text, config.model.architecture
     in_characters = architecture in CHARACTERS
     if (text.rule == "characters") != in_characters and text.rule != "auto":
@@ -63,26 +63,26 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
         text = {"rule": "characters", "max_tokens": length, "vectors": None}
         return {**text, "unknown": "keep"}, "random"
     rule = corpus.rule if text.rule == "auto" else text.rule
-    if architecture in CLASSIC:  # they read no word vectors, whatever is on offer
+    if architecture in CLASSIC:  # they read no word vectors, even if some are given
         return {"rule": rule, "vectors": None}, "random"
-    found = {
+    settled = {
         "rule": rule,
         "words_from": resolve_words(config),
         # A tree needs all words of its text.
         "unknown": "keep" if architecture == "tree-lstm" else text.unknown,
     }
-    return found, resolve_embeddings(config)
+    return settled, resolve_embeddings(config)
 
 
 def resolve_words(config: RunConfig) -> str:
-    """Return which words get a row: on benchmarks as published figures have it."""
+    """Return which words are known; on benchmarks, as in published experiments."""
     if config.text.words_from != "auto":
         return config.text.words_from
     return "corpus" if config.data.source in CATALOGUE else "vectors"
 
 
 def resolve_embeddings(config: RunConfig) -> str:
-    """Return whether word vectors are drawn, fixed or trained on."""
+    """Return whether word vectors are random, static or non-static."""
     embeddings = config.model.embeddings
     if config.text.vectors is None:
         if embeddings == "static" and config.preset != "released":
@@ -100,7 +100,7 @@ def resolve_embeddings(config: RunConfig) -> str:
 
 
 def resolve_loss(config: RunConfig, several: bool) -> str:
-    """Return the loss: margin for lengths, cross-entropy of either kind for logits."""
+    """Return the loss: margin for lengths, one of the cross-entropies for logits."""
     loss = config.loss.loss
     if loss != "auto":
         return loss

@@ -1,9 +1,10 @@
-"""A run: options in, a model folder out; interrupted at any moment, it can go on."""
+"""A run: from options to a model folder; it can be interrupted and resumed anytime."""
 
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,10 @@ from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
 
-__all__ = ["Measure", "resume", "train"]
+__all__ = ["Measure", "OnEpoch", "OnStep", "resume", "train"]
 
-Watch = Callable[[dict[str, Any]], None]
+OnStep = Callable[[Step], None]
+OnEpoch = Callable[[dict[str, Any]], None]
 Measure = Callable[[Prepared, Network], dict[str, float]]
 
 
@@ -70,8 +72,8 @@ def train(
     overwrite: bool = False,
     tensorboard: bool = False,
     keep_checkpoint: bool = False,
-    on_step: Callable[[Step], None] | None = None,
-    on_epoch: Watch | None = None,
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
     measure: Measure | None = None,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
@@ -79,7 +81,7 @@ def train(
     Args:
         config: the run's options.
         folder: a new or empty folder, or one of an earlier run with `overwrite`.
-        corpus: the texts, where they are not those that the options name; such a run
+        corpus: the texts, if they are not those that the options name; such a run
             cannot be resumed.
         overwrite: replace the earlier run in that folder.
         tensorboard: write the epochs' figures for TensorBoard too.
@@ -87,8 +89,8 @@ def train(
             that `resume` can add epochs.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
-        measure: called with the network after every epoch; what it returns is kept in
-            the epoch's record as `measured`, and nothing is chosen by it.
+        measure: called with the network after every epoch; the epoch's record keeps
+            what it returns as `measured`, and nothing is chosen by it.
     """
     folder = Path(folder)
     check_unlocked(folder)
@@ -96,16 +98,16 @@ def train(
     device = pick_device(config.train.device)
     if tensorboard:
         summary_writer()
-    # All that can fail, before an earlier run is removed.
+    # What can fail comes before an earlier run is removed.
     with awake(device), enough_memory(config), collect_warnings() as warnings:
         prepared = prepare(config, corpus)
     with locked(folder):
-        check_folder(folder, overwrite)  # another run may have been here meanwhile
+        check_folder(folder, overwrite)  # again: another run may have used it meanwhile
         clear(folder)
         options = hashlib.sha256(config_json(prepared.config)).hexdigest()
         start = {
             "finished": False,
-            "run": run_mark(options, prepared),
+            "run": run_id(options, prepared),
             "tensorboard": tensorboard,
             "keep_checkpoint": keep_checkpoint,
             **prepared.facts,
@@ -113,24 +115,24 @@ def train(
         }
         write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
-        return go_on(prepared, folder, start, on_step, on_epoch, measure)
+        return run_to_end(prepared, folder, start, on_step, on_epoch, measure)
 
 
 def resume(
     folder: Path | str,
     *,
     epochs: int | None = None,
-    on_step: Callable[[Step], None] | None = None,
-    on_epoch: Watch | None = None,
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> TextClassifier:
-    """Go on with an interrupted run; a finished one is only loaded.
+    """Continue an interrupted run; a finished one is only loaded.
 
     Args:
-        folder: the run's.
-        epochs: as many in all, in place of those the run was started with; it ends
-            with the weights of an uninterrupted run of as many. A finished run needs
-            its checkpoint for it (`keep_checkpoint` of `train`). A run whose learning
-            rate changes by step keeps those it was begun with.
+        folder: the run's folder.
+        epochs: maximum number of epochs in all, in place of the run's own; it ends with
+            the weights of an uninterrupted run of that many. A finished run needs its
+            checkpoint for this (`keep_checkpoint` of `train`). A run whose learning
+            rate changes by step must keep the number that it was begun with.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
     """
@@ -156,17 +158,17 @@ def resume(
                 "--overwrite."
             )
         if epochs is not None:
-            # In this order, an end in between leaves a run that can be resumed.
+            # In this order: a run killed in between can still be resumed.
             start = {**start, "finished": False}
             write_record(folder, start, sums)
             write_config(folder, prepared.config)
-        return go_on(prepared, folder, start, on_step, on_epoch)
+        return run_to_end(prepared, folder, start, on_step, on_epoch)
 
 
 def with_epochs(
     folder: Path, config: RunConfig, start: dict[str, Any], epochs: int
 ) -> RunConfig:
-    """Return a run's options with other epochs, if it can still have them."""
+    """Return a run's options with another number of epochs, if that is possible."""
     if config.model.architecture in CLASSIC:
         raise ConfigError(
             f"epochs must be left out for {config.model.architecture}, which is fitted "
@@ -194,7 +196,7 @@ def with_epochs(
 
 
 def check_record(folder: Path, record: dict[str, Any]) -> None:
-    """Refuse a finished run whose record does not tell how it went."""
+    """Refuse a finished run whose record lacks its epochs."""
     epochs, best = record.get("epochs"), record.get("best_epoch")
     if not isinstance(epochs, list) or best not in range(1, len(epochs) + 1):
         raise ModelFolderError(
@@ -203,19 +205,19 @@ def check_record(folder: Path, record: dict[str, Any]) -> None:
         )
 
 
-def go_on(
+def run_to_end(
     prepared: Prepared,
     folder: Path,
     start: dict[str, Any],
-    on_step: Callable[[Step], None] | None,
-    on_epoch: Watch | None,
+    on_step: OnStep | None,
+    on_epoch: OnEpoch | None,
     measure: Measure | None = None,
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
     config = prepared.config
     dev = DevSet(config, prepared.dev)
 
-    def watch(record: dict[str, Any]) -> None:
+    def after_epoch(record: dict[str, Any]) -> None:
         if start.get("tensorboard"):
             log_tensorboard(folder / TENSORBOARD, record)
         if measure is not None and isinstance(prepared.network, Network):
@@ -227,11 +229,11 @@ def go_on(
         with enough_memory(config):
             if isinstance(prepared.network, ClassicSystem):
                 progress = fit_system(config, prepared.network, prepared.train, dev)
-                watch(progress.records[0])
+                after_epoch(progress.records[0])
             else:
                 network = prepared.network.to(pick_device(config.train.device))
                 progress = run_epochs(
-                    prepared, network, dev, last, start, on_step, watch
+                    prepared, network, dev, last, start, on_step, after_epoch
                 )
         return finish(prepared, progress, dev, folder, start)
 
@@ -242,10 +244,10 @@ def run_epochs(
     dev: DevSet,
     last: LastEpoch,
     start: dict[str, Any],
-    on_step: Callable[[Step], None] | None,
-    watch: Watch,
+    on_step: OnStep | None,
+    on_epoch: OnEpoch,
 ) -> Progress:
-    """Train a network epoch by epoch, with a checkpoint now and then."""
+    """Train a network epoch by epoch, with checkpoints from time to time."""
     config, device = prepared.config, next(network.parameters()).device
     goal, begun = config.train.start_length, last.path.exists()
     if goal and isinstance(network, CapsuleNetwork) and not begun:
@@ -263,13 +265,13 @@ def run_epochs(
     saved = time.monotonic()
     with deterministic():
         for record in trainer.epochs(on_step):
-            # First, so that what is kept is never older than the checkpoint.
+            # First, so that this copy is never older than the checkpoint.
             last.keep(trainer.tensors(), trainer.progress)
             if time.monotonic() - saved >= config.train.checkpoint_seconds:
                 save()
                 saved = time.monotonic()
             with trainer.averaged():
-                watch(record)
+                on_epoch(record)
     if start.get("keep_checkpoint"):
         save()
     return trainer.progress
@@ -282,17 +284,17 @@ def finish(
     folder: Path,
     start: dict[str, Any],
 ) -> TextClassifier:
-    """Take the best epoch's weights, calibrate them, and write the model folder."""
+    """Take the best epoch's weights, calibrate thresholds, write the model folder."""
     (records, best), network = progress, prepared.network
     assert best is not None  # there is at least one epoch
     if isinstance(network, ClassicSystem):
         start = {**start, "parameters": network.n_parameters()}
     else:
-        network.load_state_dict(best.weights, strict=False)  # frozen ones stay
+        network.load_state_dict(best.weights, strict=False)  # without frozen ones
         network.eval()
     calibration = dev.calibrate(network)
-    one = (calibration["threshold"],) * len(prepared.corpus.labels)
-    classifier = classifier_of(prepared, calibration.get("thresholds", one))
+    common = (calibration["threshold"],) * len(prepared.corpus.labels)
+    classifier = classifier_of(prepared, calibration.get("thresholds", common))
     warnings = list(start.get("warnings", ()))
     if message := learnt_nothing(records[best.epoch], dev):
         warnings.append(message)
@@ -315,17 +317,17 @@ def finish(
     return classifier
 
 
-def run_mark(options: str, prepared: Prepared) -> str:
-    """Return what tells a run from others: the sum of its options and its data."""
+def run_id(options: str, prepared: Prepared) -> str:
+    """Return what identifies a run: the checksum of its options and its data."""
     return hashlib.sha256(
         f"{options} {prepared.facts['fingerprint']}".encode()
     ).hexdigest()
 
 
 def learnt_nothing(record: dict[str, Any], dev: DevSet) -> str | None:
-    """Say so if the epoch that is kept is no better than the commonest label alone."""
+    """Return a warning if the kept epoch is no better than the commonest label."""
     accuracy, n_texts = record["dev_accuracy"], len(dev.dev.targets)
-    # Deviations of a share mean little where there are few texts.
+    # With few texts, the deviation of a share means little.
     limit = dev.majority_limit if n_texts >= 30 else dev.majority_share
     if accuracy > limit:
         return None
@@ -340,7 +342,7 @@ def learnt_nothing(record: dict[str, Any], dev: DevSet) -> str | None:
 def classifier_of(
     prepared: Prepared, thresholds: Sequence[float] | None = None
 ) -> TextClassifier:
-    """Return the run's network with its vocabulary, labels and a threshold of each."""
+    """Return the run's network with its vocabulary, its labels and their thresholds."""
     names = prepared.corpus.labels
     thresholds = thresholds or (UNCALIBRATED,) * len(names)
     labels = Labels(names, tuple(thresholds), prepared.config.train.task)
@@ -348,7 +350,7 @@ def classifier_of(
 
 
 def environment(network: System) -> dict[str, Any]:
-    """Return what the figures were made on."""
+    """Return the device, threads and versions that a run had."""
     device = torch.device("cpu")
     if not isinstance(network, ClassicSystem):
         device = next(network.parameters()).device
@@ -364,19 +366,19 @@ def environment(network: System) -> dict[str, Any]:
     }
 
 
-class deterministic:  # noqa: N801 - a context manager, named as one reads it
-    """Ask torch for the same result every time; where it has none, it goes on."""
-
-    def __enter__(self) -> None:
-        self.before = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(True, warn_only=True)
-
-    def __exit__(self, *_: object) -> None:
-        torch.use_deterministic_algorithms(self.before, warn_only=True)
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Let torch take deterministic algorithms, and warn where it has none."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=True)
 
 
 def summary_writer() -> Any:
-    """Import TensorBoard's writer, an extra."""
+    """Return TensorBoard's writer, which an extra installs."""
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError as error:

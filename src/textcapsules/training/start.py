@@ -1,10 +1,10 @@
-"""Before the first step: give the capsules of every layer a length to start with.
+"""Scale the capsules of every layer to a given length before the first step.
 
-A child speaks in proportion to its length, and with the coefficient amendment once more
-so: a class's length then grows with about the third power of the first weights' size.
-Drawn as usual, capsules are so short that the first steps can overshoot, shrink them
-further, and wait there. Weights scaled layer by layer until the capsules of some
-training texts have the length asked for start where all of them are heard.
+A child's vote is proportional to its length, and with the coefficient amendment to its
+square: a class's length then grows with about the third power of the initial weights.
+With weights drawn as usual, capsules are so short that the first steps can overshoot,
+shrink them further, and get stuck there. Here the weights are scaled layer by layer
+until the capsules of some training texts have the length asked for (`--start-length`).
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from textcapsules.text.batch import Batch, make_batch
 
 __all__ = ["scale_lengths"]
 
-TOKENS = 2**13  # of the sample, padding included
-ROUNDS = 8  # a squash bends what a factor does, so it takes some
-FACTORS = (1 / 64, 64.0)
+MAX_TOKENS = 2**13  # in the sample, padding included
+ROUNDS = 8  # several, since a squash is not linear
+FACTORS = (1 / 64, 64.0)  # limits of one round
 
 
 @torch.no_grad()
@@ -36,8 +36,8 @@ def scale_lengths(
     network.eval()
     for layer in ("primary", "conv", "classes"):
         for _ in range(ROUNDS):
-            found = network.route(batch.ids, batch.mask, couplings=False)
-            for branch, routed in zip(network.branches, found, strict=True):
+            routings = network.route(batch.ids, batch.mask, couplings=False)
+            for branch, routed in zip(network.branches, routings, strict=True):
                 assert isinstance(branch, NgramBranch)
                 if (weight := weight_of(branch, layer)) is not None:
                     length = mean_length(branch, routed, layer)
@@ -47,16 +47,16 @@ def scale_lengths(
 
 def sample(documents: Sequence[NDArray], seed: int) -> Batch:
     """Return some texts that have words, few enough for any memory."""
-    spoken = [words for words in documents if len(words)]
-    order = np.random.default_rng(seed).permutation(len(spoken))
-    longest = np.maximum.accumulate([len(spoken[row]) for row in order])
-    fits = longest * np.arange(1, len(order) + 1) <= TOKENS
+    texts = [words for words in documents if len(words)]
+    order = np.random.default_rng(seed).permutation(len(texts))
+    longest = np.maximum.accumulate([len(texts[row]) for row in order])
+    fits = longest * np.arange(1, len(order) + 1) <= MAX_TOKENS
     rows = order[: max(1, int(fits.sum()))]
-    return make_batch(spoken, np.zeros((len(spoken), 0), np.float32), rows)
+    return make_batch(texts, np.zeros((len(texts), 0), np.float32), rows)
 
 
 def weight_of(branch: NgramBranch, layer: str) -> Tensor | None:
-    """Return what is scaled; None where there is no such layer."""
+    """Return the weight that is scaled; None if there is no such layer."""
     if layer == "primary":
         return branch.primary.linear.weight
     if layer == "classes":
@@ -66,7 +66,7 @@ def weight_of(branch: NgramBranch, layer: str) -> Tensor | None:
 
 
 def mean_length(branch: NgramBranch, routed: BranchRouting, layer: str) -> Tensor:
-    """Return the mean length of a layer's capsules, of those inside a text."""
+    """Return the mean length of a layer's capsules, without those on padding."""
     if layer == "primary":
         return pose_length(routed.capsules)[routed.mask].mean()
     if layer == "classes":
