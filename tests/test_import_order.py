@@ -18,7 +18,7 @@ ORDER = """
     textcapsules
     base base.errors base.files base.sums base.checks base.progress
     config.options config.sections config.run config
-    data data.example data.catalogue data.canonical data.split data.read data.convert
+    data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.tickets.generate data.tickets
     data.load
     text text.tokenize text.vocabulary text.vectors text.lexicon text.trees text.encode
@@ -124,7 +124,7 @@ def test_only_its_verbs_import_the_lab() -> None:
 
 def test_imports_are_found_wherever_they_stand() -> None:
     source = """
-import textcapsules.data.read as read
+import textcapsules.data.corpora as corpora
 from textcapsules.cli import train
 from textcapsules.model.routing import route
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def f():
     from textcapsules.lab import demo
 """
     assert imported(source, set(MODULES)) == {
-        "textcapsules.data.read",
+        "textcapsules.data.corpora",
         "textcapsules.cli.train",
         "textcapsules.model.routing",
         "textcapsules.inference.bulk",
@@ -141,7 +141,7 @@ def f():
     }
 
 
-@pytest.mark.parametrize("package", ["", "text", "model", "training"])
+@pytest.mark.parametrize("package", ["", "data", "text", "model", "training"])
 def test_package_lists_its_modules_in_this_order(package: str) -> None:
     source = (ROOT / package / "__init__.py").read_text(encoding="utf-8")
     listed = re.findall(r"`(\w+)`", ast.get_docstring(ast.parse(source)) or "")

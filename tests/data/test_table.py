@@ -170,7 +170,7 @@ FAULTS = {
     "header8.csv": (b"text,\xff\nx,a\n", "got a byte 0xff in line 1"),
     "utf8.jsonl": (b'{"text": "x"}\n{"\xe9": 1}\n', "got a byte 0xe9 in line 2"),
     "json.jsonl": (b'{"text": "x", "label": "a"}\n{"text"\n', "in line 2"),
-    "array.jsonl": (b"[1]\n", r"one JSON object a line; got '\[1\]' in line 1"),
+    "array.jsonl": (b"[1]\n", r"one JSON object per line; got '\[1\]' in line 1"),
     "ragged.csv": (b"text,label\nx,a\ny\n", "got 1 cells instead of 2 in row 2"),
     "wide.csv": (b"text,label\nx,a,b\n", "got 3 cells instead of 2 in row 1"),
     "quote.csv": (b'text,label\nx,"a\ny,b\n', "mark never closed in row 1"),
@@ -205,7 +205,7 @@ def test_missing_file_and_empty_stream_are_refused(tmp_path):
 
 
 def test_rows_are_counted_over_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("textcapsules.data.table._BLOCK", 64)
+    monkeypatch.setattr("textcapsules.data.table_formats.BLOCK", 64)
     rows = [{"text": f"text {i}", "label": "a"} for i in range(50)]
     as_csv(tmp_path / "a.csv", [*rows, {"text": "x", "label": ""}])
     with pytest.raises(DataError, match="row 51"):

@@ -87,7 +87,7 @@ ENCODINGS = ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le", "utf-16-be"]
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.csv.gz"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_named_encoding_is_read_in_pieces(tmp_path, monkeypatch, name, encoding):
-    monkeypatch.setattr("textcapsules.data.table._BLOCK", 256)
+    monkeypatch.setattr("textcapsules.data.table_formats.BLOCK", 256)
     texts = [f"Zahlung “für” {n} Cafés" for n in range(300)]
     if "json" in name:
         content = "".join(f'{{"text": "{text}"}}\n' for text in texts)

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from textcapsules.base.errors import DataError, WriteError
 from textcapsules.data.table import TableWriter
-from textcapsules.data.table_formats import FOUND_OUT
+from textcapsules.data.table_formats import UNSPECIFIED
 from textcapsules.inference import bulk
 from textcapsules.inference.bulk import Decision, predict_lines, predict_table
 from textcapsules.model.classifier import Labels, TextClassifier
@@ -133,7 +133,7 @@ def spied(monkeypatch, n_batches: int, events: list[str], fail_at: int | None = 
             yield pa.record_batch({"text": pa.array(["my cat purr", "a dog"])})
 
     monkeypatch.setattr(bulk, "stream_table", stream)
-    monkeypatch.setattr(bulk, "settle_format", lambda *_: FOUND_OUT)
+    monkeypatch.setattr(bulk, "settle_format", lambda *_: UNSPECIFIED)
 
 
 def test_batches_are_written_before_the_next_is_read(classifier, tmp_path, monkeypatch):

@@ -144,7 +144,7 @@ class Rows:
 def test_fault_far_in_the_file_is_told_as_by_the_plain_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("textcapsules.data.table._BLOCK", 7 * BATCH_ROWS)
+    monkeypatch.setattr("textcapsules.data.table_formats.BLOCK", 7 * BATCH_ROWS)
     lines = ["text", *["my cat"] * (BATCH_ROWS + 10)]
     lines[BATCH_ROWS + 6] = "my cat,2"
     source = tmp_path / "in.csv"

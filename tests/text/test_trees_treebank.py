@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from textcapsules.base.errors import ConfigError, CorpusError
-from textcapsules.data.canonical import compress
+from textcapsules.data.corpora import compress
 from textcapsules.text.trees import dependency_document, read_treebank, tree_document
 
 LABELS = ("negative", "positive")

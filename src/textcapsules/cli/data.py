@@ -29,7 +29,7 @@ def list_corpora(data_dir: DataDir = None, json: Json = False) -> None:
 
       textcapsules data list --data-dir corpora
     """
-    from textcapsules.data.read import available, data_folder
+    from textcapsules.data.corpora import available, data_folder
     from textcapsules.data.tickets import TICKETS
 
     embedded = [
@@ -79,8 +79,8 @@ def show(
       textcapsules data show tickets.csv --label-column topic
     """
     from textcapsules.config import DataConfig
+    from textcapsules.data.corpora import describe
     from textcapsules.data.load import load_corpus
-    from textcapsules.data.read import describe
 
     given = flags.get("data", {})
     if "source" in given:

@@ -1,12 +1,9 @@
-"""What each canonical file must hold: its rows, and the sum of its uncompressed bytes.
+"""Which benchmark corpora there are: where each comes from, what its files must hold.
 
-The sum is of the text, not of the file: two versions of zlib compress differently.
-
-Which corpora there are: where each comes from and what its files must hold.
-
-A card is a fact sheet, not code. Its checksums are of two kinds: `Source.sha256` is the
-published sum of a raw download, where None means that nobody publishes one; and
-`Content.sha256` is the sum of what a download is converted to, which is then the check.
+A card is a fact sheet, not code. It has two kinds of checksums. `Source.sha256` is the
+published sum of a raw download; None means that nobody publishes one. `Content.sha256`
+is the sum of the file that the download is converted to, without its compression: two
+versions of zlib compress differently.
 """
 
 from collections.abc import Mapping
@@ -116,7 +113,7 @@ CONTENTS: dict[str, Content] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One file of the public download; all `urls` give the same bytes."""
+    """One file of the public download; all `urls` have the same bytes."""
 
     file: str
     urls: tuple[str, ...]
@@ -133,14 +130,14 @@ class Card:
     folder: str
     labels: tuple[str, ...]  # fixes the order of the classes
     task: Literal["single-label", "multi-label"] = "single-label"
-    rule: Literal["kim", "reuters"] = "kim"  # of tokenisation
+    rule: Literal["kim", "reuters"] = "kim"  # how texts are cut into words
     terms: str
     sources: tuple[Source, ...]
     layout: Literal["sets", "folds", "reuters"]
-    train: tuple[str, ...]  # the first of these that is there
+    train: tuple[str, ...]  # the first of these that exists is read
     dev: str | None = None
     test: str | None = None
-    split: str  # the rule, in words
+    split: str  # how it is split, for people
     files: Mapping[str, Content] = field(repr=False)
     remarks: tuple[str, ...] = ()
 

@@ -1,18 +1,8 @@
-"""Corpora that come as lines: Kim's sentence files, TREC's questions, AG's CSV.
-
-The Stanford Sentiment Treebank: trees to sentences, binary or fine, and phrases.
-
-Reuters-21578: SGML to one JSON object a document, ModApte split.
-
-Keeps documents that were looked at by an indexer (``TOPICS="YES"``), belong to the
-Lewis split's training or test part, and carry a topic that occurs in both parts.
-
-Raw public files to canonical ones.
+"""Public downloads to the canonical files of the folder of corpora.
 
 A converter is a pure function from the bytes of the raw files, by name, to the
-uncompressed bytes of the canonical files, by path in the folder of corpora. It touches
-neither disk nor network, so nothing half-made can be left behind; `fetch` writes what
-it returns.
+uncompressed bytes of the canonical files, by path in the folder of corpora. It uses
+neither disk nor network; `fetch` writes what it returns.
 """
 
 import csv
@@ -57,19 +47,19 @@ def _decode(content: bytes) -> str:
 def marked_lines(
     source: str, target: str, labels: Mapping[str, str]
 ) -> Callable[[Mapping[str, bytes]], dict[str, bytes]]:
-    """Return a converter of lines ``mark text``, one class after the other.
+    """Return a converter of lines ``mark text``; it writes one class after the other.
 
     Args:
         source: The raw file.
         target: The canonical file.
-        labels: What each mark stands for, in the order of the canonical file.
+        labels: The label of each mark, in the order of the canonical file.
     """
 
     def converter(raw: Mapping[str, bytes]) -> dict[str, bytes]:
         texts: dict[str, list[str]] = {mark: [] for mark in labels}
         for line in _decode(raw[source]).split("\n"):
             mark, _, text = line.partition(" ")
-            if text.strip():  # a few lines hold a mark and nothing else
+            if text.strip():  # a few lines have a mark and nothing else
                 texts[mark].append(text.strip())
         rows = ((labels[mark], text) for mark in labels for text in texts[mark])
         return {target: table(rows)}
@@ -110,7 +100,7 @@ FINE = ("very negative", "negative", "neutral", "positive", "very positive")
 BINARY = {0: "negative", 1: "negative", 3: "positive", 4: "positive"}  # 2 is neutral
 
 # An opening bracket with its score, a word, or a closing bracket. Words may hold a
-# no-break space, so only the plain space parts them.
+# no-break space, so only the plain space separates them.
 TOKEN = re.compile(r"\((\d) |([^() ]+)|(\))")
 
 
@@ -121,7 +111,7 @@ def constituents(tree: str) -> list[tuple[int, str]]:
     [(2, 'A'), (4, 'good'), (2, 'film'), (4, 'good film'), (3, 'A good film')]
     """
     open_nodes: list[tuple[int, list[str]]] = []
-    found = []
+    closed = []
     for score, word, _ in TOKEN.findall(tree):
         if score:
             open_nodes.append((int(score), []))
@@ -129,12 +119,12 @@ def constituents(tree: str) -> list[tuple[int, str]]:
             open_nodes[-1][1].append(word)
         else:
             value, words = open_nodes.pop()
-            found.append((value, " ".join(words)))
+            closed.append((value, " ".join(words)))
             if open_nodes:
                 open_nodes[-1][1].extend(words)
-    if open_nodes or not found:
+    if open_nodes or not closed:
         raise ValueError(f"tree must close all its brackets; got {tree[:40]!r}")
-    return found
+    return closed
 
 
 def _phrases(trees: list[list[tuple[int, str]]]) -> Iterator[tuple[str, str]]:
@@ -149,7 +139,7 @@ def _phrases(trees: list[list[tuple[int, str]]]) -> Iterator[tuple[str, str]]:
 
 
 def sst(raw: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Convert the archive of trees in Penn Treebank form."""
+    """Convert the Stanford Sentiment Treebank: sentences, phrases, and the trees."""
     files = {}
     with zipfile.ZipFile(io.BytesIO(raw["trainDevTestTrees_PTB.zip"])) as archive:
         contents = {
@@ -184,27 +174,34 @@ PARTS = {"TRAIN": ("train", "training"), "TEST": ("test", "test")}
 
 
 def reuters(raw: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Convert the archive of SGML files."""
+    """Convert the SGML files of Reuters-21578 to one JSON object per document.
+
+    Keeps the documents that an indexer has read (``TOPICS="YES"``), that are in the
+    training or test part of the Lewis split, and that have a topic of both parts.
+    """
     with tarfile.open(fileobj=io.BytesIO(raw["reuters21578.tar.gz"])) as archive:
         names = sorted(name for name in archive.getnames() if name.endswith(".sgm"))
         streams = [archive.extractfile(name) for name in names]
         texts = [stream.read().decode("latin-1") for stream in streams if stream]
-    found = [document for text in texts for document in _documents(text)]
+    documents = [document for text in texts for document in _documents(text)]
     by_part = {
         part: {
-            topic for kind, _, topics, _ in found if kind == part for topic in topics
+            topic
+            for kind, _, topics, _ in documents
+            if kind == part
+            for topic in topics
         }
         for part in PARTS
     }
     shared = by_part["TRAIN"] & by_part["TEST"]
-    found = [document for document in found if set(document[2]) & shared]
-    found.sort(key=lambda document: (document[0] == "TEST", document[1]))
-    lines = (_line(*document, shared) for document in found)
+    documents = [document for document in documents if set(document[2]) & shared]
+    documents.sort(key=lambda document: (document[0] == "TEST", document[1]))
+    lines = (_line(*document, shared) for document in documents)
     return {"reuters/documents.jsonl.gz": "".join(lines).encode()}
 
 
 def _documents(sgml: str) -> Iterator[tuple[str, int, list[str], str]]:
-    """Yield part, number, topics and SGML text of the documents that count."""
+    """Yield part, number, topics and SGML text of the documents to keep."""
     for head, inside in DOCUMENT.findall(sgml):
         attributes = dict(ATTRIBUTE.findall(head))
         topics, text = TOPICS.search(inside), TEXT.search(inside)
@@ -237,13 +234,13 @@ def _body(text: str) -> str:
     if body:
         return SIGNATURE.sub("", _plain(body[1])).strip()
     rest = _plain(OTHER.sub("", text))
-    rest = re.sub(r"\A\s*\*{6}", "", rest)  # the mark of a brief
+    rest = re.sub(r"\A\s*\*{6}", "", rest)  # what marks a brief
     rest = re.sub(r"\A\s*\n", "", rest)  # keeps the first line's indentation
     return SIGNATURE.sub("", rest).rstrip()
 
 
 def _plain(sgml: str) -> str:
-    """Resolve references and make control characters spaces, line feeds apart."""
+    """Resolve references; turn control characters except line feeds into spaces."""
 
     def character(match: re.Match[str]) -> str:
         return chr(int(match[1])) if match[1] else NAMED[match[2]]
@@ -253,8 +250,7 @@ def _plain(sgml: str) -> str:
 
 Converter = Callable[[Mapping[str, bytes]], dict[str, bytes]]
 
-# By the folder of the corpus; the pairs say which mark stands for which label, in the
-# order of the canonical file.
+# By the folder of the corpus.
 CONVERTERS: dict[str, Converter] = {
     "mr": marked_lines(
         "rt-polarity.all", "mr/all.tsv.gz", {"1": "positive", "0": "negative"}

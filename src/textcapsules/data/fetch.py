@@ -1,9 +1,9 @@
 """Download a corpus, check it, convert it, and put it into the folder of corpora.
 
 The only module that uses the network. Raw downloads are cached and checked against
-their published sum; the conversion happens in memory and is checked against the
-catalogue; files are then written one by one, each atomically. Files that are there and
-whole are left alone, so that a second run downloads and writes nothing.
+their published sum. They are converted in memory and checked against the catalogue.
+Then the files are written one by one, each atomically. Files that exist and are whole
+are kept, so that a second run downloads and writes nothing.
 """
 
 import logging
@@ -16,10 +16,17 @@ from typing import Any, NamedTuple
 
 from textcapsules.base.errors import CorpusError, DownloadError, TextCapsulesError
 from textcapsules.base.files import file_sha256, write_bytes, write_text
-from textcapsules.data.canonical import SUMS, compress, read_content, read_sums, sha256
 from textcapsules.data.catalogue import Card, Source, card
 from textcapsules.data.convert import convert
-from textcapsules.data.read import cache_folder, data_folder
+from textcapsules.data.corpora import (
+    SUMS,
+    cache_folder,
+    compress,
+    data_folder,
+    read_content,
+    read_sums,
+    sha256,
+)
 
 __all__ = ["Fetched", "fetch", "fetch_card"]
 
@@ -50,8 +57,8 @@ def fetch(
     Args:
         name: A name of the catalogue.
         data_dir: The folder of corpora; see `data_folder`.
-        overwrite: Write files anew even if they are there and whole.
-        progress: Show a bar for each download; None: if stderr is a terminal.
+        overwrite: Write files anew even if they exist and are whole.
+        progress: Show a bar per download; None: if stderr is a terminal.
         retries: How often a failed download is tried again.
         cache: Where raw downloads are kept; None: in the user's cache.
     """
@@ -138,7 +145,7 @@ def _download(source: Source, folder: Path, progress: bool, retries: int) -> byt
 
 
 def _downloader(pooch: Any, progress: bool) -> Callable[[str, Any, Any], None]:
-    """Return a downloader that gives up at once where the server says no."""
+    """Return a downloader that does not try again if the server refuses."""
     import requests
 
     bar = progress and find_spec("tqdm") is not None
@@ -160,7 +167,7 @@ def _status(error: Any) -> int | None:
 
 
 def _reason(error: Exception) -> str:
-    """Say in a few words, on one line, why a download failed."""
+    """Return in one line why a download failed."""
     import requests
 
     if isinstance(error, requests.HTTPError):
@@ -171,14 +178,14 @@ def _reason(error: Exception) -> str:
         return "a connection that broke off"
     if isinstance(error, requests.ConnectionError):
         return "no connection"
-    found = re.search(r"but got ([0-9a-f]{64})", str(error))
-    if found:
-        return f"a file with SHA-256 {found[1]}"
+    match = re.search(r"but got ([0-9a-f]{64})", str(error))
+    if match:
+        return f"a file with SHA-256 {match[1]}"
     return " ".join(str(error).split())
 
 
 def _check(entry: Card, contents: Mapping[str, bytes], folder: Path) -> list[str]:
-    """Compare what was made with the catalogue; return what to remark on."""
+    """Compare the converted files with the catalogue; return remarks on them."""
     remarks = []
     for name, content in contents.items():
         known, rows = entry.files[name], content.count(b"\n")
@@ -202,14 +209,14 @@ def _check(entry: Card, contents: Mapping[str, bytes], folder: Path) -> list[str
 
 
 def _forget(entry: Card, folder: Path) -> None:
-    """Drop raw files that have no sum of their own and led to a wrong text."""
+    """Remove raw files without a published sum, after a wrong conversion."""
     for source in entry.sources:
         if source.sha256 is None:
             (folder / source.file).unlink(missing_ok=True)
 
 
 def _write_sums(root: Path, names: list[str]) -> None:
-    """Bring the folder's list of sums up to date."""
+    """Update the folder's list of sums."""
     sums = read_sums(root) | {name: file_sha256(root / name) for name in names}
-    there = sorted(name for name in sums if (root / name).is_file())
-    write_text(root / SUMS, "".join(f"{sums[name]}  {name}\n" for name in there))
+    present = sorted(name for name in sums if (root / name).is_file())
+    write_text(root / SUMS, "".join(f"{sums[name]}  {name}\n" for name in present))

@@ -1,6 +1,7 @@
-"""Names of labels that are seldom meant: a missing value's, or one name spelt twice.
+"""One way in to all data: a benchmark corpus, the embedded tickets, a user's file.
 
-One way in for all data: the catalogue, the embedded corpus, a user's file.
+A user's file is checked for names of labels that are rarely meant: those of a missing
+value, and names that differ only in case or spacing.
 """
 
 import unicodedata
@@ -12,51 +13,15 @@ from textcapsules.base.errors import ConfigError, CorpusError, DataError, warn
 from textcapsules.base.files import file_sha256
 from textcapsules.config import DataConfig
 from textcapsules.data.catalogue import CATALOGUE
+from textcapsules.data.corpora import read_corpus
 from textcapsules.data.example import Corpus, Example
-from textcapsules.data.read import read_corpus
 from textcapsules.data.split import hold_out
 from textcapsules.data.table import read_table
 from textcapsules.data.tickets import TICKETS, read_tickets
 
 __all__ = ["check_labels", "load_corpus", "load_split"]
 
-MISSING = ("nan", "null", "none", "n/a")  # as other programs write an empty cell
-
-
-def check_labels(source: str, examples: Sequence[Example]) -> None:
-    """Warn of each label that is named as a missing value, or nearly as another."""
-    counts = Counter(label for example in examples for label in example.labels)
-    alike: dict[str, list[str]] = defaultdict(list)
-    for label in sorted(counts):
-        alike[folded(label)].append(label)
-        if label.casefold() in MISSING:
-            warn(
-                f"{source}: label {label!r} of {n_texts(counts[label])} is taken as "
-                "the name of a class. If it stands for a missing label, empty those "
-                "cells and pass --skip-empty."
-            )
-    for labels in alike.values():
-        if len(labels) > 1:
-            named = [f"{label!r} ({n_texts(counts[label])})" for label in labels]
-            warn(
-                f"{source}: labels {', '.join(named[:-1])} and {named[-1]} differ only "
-                f"in case or spacing and are taken as {len(labels)} classes. Spell "
-                "them alike if they are one."
-            )
-
-
-def folded(label: str) -> str:
-    """Return a label without what the eye passes over.
-
-    >>> folded("Log  In") == folded("log in")
-    True
-    """
-    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
-
-
-def n_texts(count: int) -> str:
-    """Return how many texts, in words."""
-    return "1 text" if count == 1 else f"{count:,} texts"
+MISSING = ("nan", "null", "none", "n/a")  # what other programs write for no label
 
 
 def load_corpus(config: DataConfig) -> Corpus:
@@ -93,7 +58,7 @@ def load_split(config: DataConfig, split: str) -> Sequence[Example]:
 
 
 def refuse_files(config: DataConfig) -> None:
-    """Say so where a corpus, which has its own sets, is to get a user's."""
+    """Refuse a user's dev or test file for a corpus, which has its own sets."""
     for option, file in (("dev", config.dev), ("test", config.test)):
         if file is not None:
             raise ConfigError(
@@ -103,7 +68,7 @@ def refuse_files(config: DataConfig) -> None:
 
 
 def is_file(source: str) -> bool:
-    """Tell a path from a corpus's name: no corpus has a suffix."""
+    """Tell whether a source is a path: no name of a corpus has a suffix."""
     return bool(Path(source).suffix) or Path(source).is_file()
 
 
@@ -149,3 +114,39 @@ def corpus_of_file(config: DataConfig) -> Corpus:
     return Corpus(
         Path(config.source).name, labels, train, dev, test, task, "words", facts
     )
+
+
+def check_labels(source: str, examples: Sequence[Example]) -> None:
+    """Warn of each label named like a missing value, or nearly like another label."""
+    counts = Counter(label for example in examples for label in example.labels)
+    by_folded: dict[str, list[str]] = defaultdict(list)
+    for label in sorted(counts):
+        by_folded[folded(label)].append(label)
+        if label.casefold() in MISSING:
+            warn(
+                f"{source}: label {label!r} of {n_texts(counts[label])} is taken as "
+                "the name of a class. If it stands for a missing label, empty those "
+                "cells and pass --skip-empty."
+            )
+    for labels in by_folded.values():
+        if len(labels) > 1:
+            named = [f"{label!r} ({n_texts(counts[label])})" for label in labels]
+            warn(
+                f"{source}: labels {', '.join(named[:-1])} and {named[-1]} differ only "
+                f"in case or spacing and are taken as {len(labels)} classes. Spell "
+                "them alike if they are one."
+            )
+
+
+def folded(label: str) -> str:
+    """Return a label without differences in case, spacing and width.
+
+    >>> folded("Log  In") == folded("log in")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+
+
+def n_texts(count: int) -> str:
+    """Return a number of texts as part of a sentence."""
+    return "1 text" if count == 1 else f"{count:,} texts"

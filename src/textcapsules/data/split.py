@@ -1,9 +1,8 @@
-"""Hold-outs and folds that come out the same on every machine.
+"""Hold-outs and folds that are the same on every machine.
 
-Examples are put in an order drawn from the raw 64-bit words of PCG64, the part of numpy
-whose stream is promised never to change, and sorted by class. Taking every k-th of that
-order gives each class its share to within one example, and the total exactly; nothing
-is lost and nothing is taken twice.
+Examples are shuffled by the raw 64-bit words of PCG64, the one stream that numpy
+promises never to change, and then sorted by class. Every k-th of that order is taken:
+each class has its share to within one example, and the total is exact.
 """
 
 from collections.abc import Hashable, Sequence
@@ -23,9 +22,9 @@ def hold_out(
     """Return the indices kept and the indices held out, both ascending.
 
     Args:
-        labels: The class of each example, or only how many examples there are.
+        labels: The class of each example, or only the number of examples.
         fraction: The share held out, rounded to whole examples, at least one.
-        seed: Which of the possible hold-outs.
+        seed: Another seed holds out other examples.
 
     >>> kept, held = hold_out(["a"] * 10 + ["b"] * 10, 0.1, seed=0)
     >>> len(kept), len(held), held[0] < 10 <= held[1]

@@ -1,15 +1,17 @@
-"""How the bytes of a table become text, and its lines cells: encoding and delimiter.
+"""From a CSV, TSV, JSONL or Parquet file to its rows, as Arrow record batches.
 
-A file says neither. Unless a user names them, the encoding is UTF-8, or what a byte
-order mark says, and the delimiter of a CSV file is found in its first lines. A comma
-that gives the wanted columns always wins, whatever else stands in the cells.
+The ending of its name says which form a file has; CSV, TSV and JSONL may be gzipped
+(`.csv.gz`). Unless a user names them, the encoding is UTF-8 or what a byte order mark
+says, and the delimiter of a CSV file is found in its first lines: a comma if it gives
+the wanted columns, else another character that does.
 
-Tables of one JSON object per line, read as record batches.
+Cells of CSV and TSV are read as they are ("007" stays "007"); those with a delimiter or
+a line break inside are quoted with `"`. If Arrow cannot read a row, it does not say
+which: the file is read again, slowly, to find it.
 
-A first pass over the file finds every column and a type that fits all its values, so
-that a column which only a late row has is not lost; a second one makes the batches. A
-list among the values of a column makes all of them lists; values of several kinds
-become text.
+JSONL files are read twice. The first pass finds every column and a type that fits all
+its values, so that a column that only a late row has is not lost. A list among the
+values of a column makes all of them lists; values of several kinds become text.
 """
 
 import codecs
@@ -19,36 +21,51 @@ import io
 import json
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
+from pyarrow import parquet
 
 from textcapsules.base.errors import ConfigError, DataError, warn
 
 __all__ = [
-    "FOUND_OUT",
+    "DELIMITERS",
+    "UNSPECIFIED",
+    "Numbered",
     "TextFormat",
     "as_utf8",
-    "check_first_line",
     "check_format",
     "compression",
-    "find_delimiter",
-    "find_encoding",
-    "json_batches",
-    "open_text",
+    "form_of",
+    "numbered_batches",
     "read_text",
+    "settle_format",
     "to_json",
-    "undecodable",
 ]
 
+FORMS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+DELIMITERS = {"csv": ",", "tsv": "\t"}  # unless another one is named or found
+BLOCK = 1 << 24  # bytes of CSV parsed at a time; no row may be longer
+UNCLOSED = "a quotation mark never closed"
+UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)
 UTF_8 = "utf-8"
-DELIMITERS = (",", ";", "\t", "|")  # the usual one first
-# UTF-32's mark begins with UTF-16's, so it stands before it.
+CANDIDATES = (",", ";", "\t", "|")  # delimiters of CSV files, the usual one first
+# UTF-32's mark comes before UTF-16's, with which it begins.
 MARKS = {
     codecs.BOM_UTF8: UTF_8,
     codecs.BOM_UTF32_LE: "utf-32",
@@ -56,17 +73,28 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-SAMPLE = 1 << 16  # characters in which the delimiter is looked for
+SAMPLE = 1 << 16  # characters read to find the delimiter
+MAX_DEPTH = 60  # of nested lists and objects; Arrow's own format reads 64
+CHUNK = 4096  # JSONL rows read together in the first pass
+SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a pair, or a whole pair
+
+
+class Numbered(NamedTuple):
+    """Rows, each with its number as a reader of the file counts."""
+
+    batch: pa.RecordBatch
+    numbers: Sequence[int]
 
 
 class TextFormat(NamedTuple):
-    """How a table of text is written; None means that it is found out."""
+    """How a table of text is written; None means that the file decides."""
 
     delimiter: str | None = None
     encoding: str | None = None
 
 
-FOUND_OUT = TextFormat()
+UNSPECIFIED = TextFormat()
 
 
 def check_format(given: TextFormat) -> TextFormat:
@@ -87,7 +115,7 @@ def check_format(given: TextFormat) -> TextFormat:
         )
     if encoding is not None:
         try:
-            # Some codecs of Python's turn bytes into bytes: they open no text.
+            # Refuses those of Python's codecs that turn bytes into bytes.
             io.TextIOWrapper(io.BytesIO(), encoding=encoding)
             encoding = codecs.lookup(encoding).name
         except (LookupError, ValueError) as error:
@@ -98,8 +126,136 @@ def check_format(given: TextFormat) -> TextFormat:
     return TextFormat(delimiter, encoding)
 
 
+def form_of(path: Path) -> str:
+    """Return csv, tsv, jsonl or parquet, by the name's ending."""
+    name = path.name.lower()
+    form = FORMS.get(Path(name.removesuffix(".gz")).suffix)
+    if form is None or (form == "parquet" and name.endswith(".gz")):
+        raise DataError(
+            f"{path} must end in {', '.join(FORMS)} (all but the last also .gz); "
+            f"got {path.suffix!r}."
+        )
+    return form
+
+
+def settle_format(
+    path: Path, wanted: Sequence[str], given: TextFormat = UNSPECIFIED
+) -> TextFormat:
+    """Return how a file is written: as given, by its ending, or by its content.
+
+    What does not apply to its form is None: Parquet has no encoding, JSONL no
+    delimiter. A found delimiter that is not the usual one causes a warning.
+    """
+    form = form_of(path)
+    delimiter, encoding = check_format(given)
+    if delimiter is not None and form not in DELIMITERS:
+        raise ConfigError(
+            f"delimiter must go with a CSV or TSV file; got {delimiter!r} for {path}. "
+            "Leave it out."
+        )
+    if form == "parquet":
+        if encoding is not None:
+            raise ConfigError(
+                f"encoding must go with a file of text; got {encoding!r} for {path}. "
+                "Leave it out."
+            )
+        return TextFormat()
+    check_file(path)
+    try:
+        encoding = find_encoding(path, encoding)
+        if form == "csv":
+            check_first_line(path, encoding)
+        if form == "csv" and delimiter is None:
+            delimiter = find_delimiter(path, encoding, wanted)
+            if delimiter != DELIMITERS[form]:
+                name = "a tab" if delimiter == "\t" else repr(delimiter)
+                warn(
+                    f"{path}: the cells are read as separated by {name}, as its first "
+                    "lines are. Pass --delimiter if that is wrong."
+                )
+    except UNREADABLE as error:
+        raise unreadable(path, form, given.encoding or "utf-8", error) from error
+    return TextFormat(delimiter or DELIMITERS.get(form), encoding)
+
+
+def numbered_batches(
+    path: Path,
+    wanted: Sequence[str],
+    batch_rows: int,
+    given: TextFormat = UNSPECIFIED,
+) -> Iterator[Numbered]:
+    """Yield the file's rows, at most `batch_rows` together; faults are `DataError`s."""
+    form = form_of(path)
+    check_file(path)
+    settled = settle_format(path, wanted, given)
+    n_rows = 0
+    try:
+        for batch, numbers in read_form(path, form, settled, batch_rows):
+            require_columns(path, batch.schema.names, wanted)
+            for start in range(0, batch.num_rows, batch_rows):
+                part = batch.slice(start, batch_rows)
+                first = n_rows + start + 1
+                row_numbers = range(first, first + part.num_rows)
+                line_numbers = numbers[start : start + batch_rows]
+                yield Numbered(part, line_numbers or row_numbers)
+            n_rows += batch.num_rows
+    except UNREADABLE as error:
+        encoding = settled.encoding or "utf-8"
+        reason = find_fault(path, settled)
+        raise unreadable(path, form, encoding, reason or error) from error
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that is no file."""
+    if not path.is_file():
+        raise DataError(f"{path} must be a file; got no such file. Check the name.")
+
+
+def unreadable(
+    path: Path, form: str, encoding: str, reason: str | Exception
+) -> DataError:
+    """Return the error about a file that cannot be read."""
+    reason = getattr(reason, "strerror", None) or reason
+    return DataError(
+        f"{path} must be a readable {form.upper()} file in {encoding.upper()}; "
+        f"got {str(reason).splitlines()[0]}."
+    )
+
+
+def read_form(
+    path: Path, form: str, settled: TextFormat, batch_rows: int
+) -> Iterator[Numbered]:
+    """Yield the rows of a file; without numbers, unless they are those of lines."""
+    if form == "parquet":
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=batch_rows):
+                yield Numbered(batch, ())
+        return
+    assert settled.encoding is not None
+    if form == "jsonl":
+        for batch, numbers in json_batches(path, settled.encoding, batch_rows):
+            yield Numbered(batch, numbers)
+    else:
+        for batch in read_csv(path, settled):
+            yield Numbered(batch, ())
+
+
+def require_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a table that has a wanted column not at all, or more than once."""
+    for name in wanted:
+        if names.count(name) != 1:
+            twice = name in names
+            got = f"{names.count(name)} of them" if twice else ", ".join(names)
+            remedy = "Rename one" if twice else "Name the columns of texts and labels"
+            if not twice and len(names) == 1:
+                remedy += ", or what stands between cells with --delimiter"
+            raise DataError(
+                f"{path} must have one column {name!r}; got {got}. {remedy}."
+            )
+
+
 def compression(path: Path) -> str | None:
-    """Return Arrow's name for the compression a name's ending tells."""
+    """Return Arrow's name for a file's compression, by the ending of its name."""
     return "gzip" if path.suffix.lower() == ".gz" else None
 
 
@@ -109,17 +265,17 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def open_text(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
-    """Open a file as text, without a byte order mark, line ends as they are."""
+    """Open a file as text, without its byte order mark and with its own line ends."""
     name = "utf-8-sig" if encoding == UTF_8 else encoding
     return io.TextIOWrapper(open_bytes(path), encoding=name, errors=errors, newline="")
 
 
 @contextmanager
 def as_utf8(path: Path, encoding: str) -> Iterator[Path]:
-    """Yield a file in UTF-8 with the same content, a temporary one where it must be.
+    """Yield a file in UTF-8 with the same content, a temporary one if it must be.
 
-    Arrow could recode by itself, but calls Python for it from a thread that reads
-    ahead: a program that ends on an error meanwhile is aborted by the system.
+    Arrow could recode by itself, but it calls Python for that from another thread: if
+    the program ends on an error meanwhile, the system aborts it.
     """
     if encoding == UTF_8:
         yield path
@@ -148,7 +304,7 @@ def find_encoding(path: Path, named: str | None) -> str:
     for mark, encoding in MARKS.items():
         if start.startswith(mark):
             return encoding
-    # Latin letters in UTF-16 are a letter and a zero, or a zero and a letter.
+    # A Latin letter in UTF-16 is one byte of its own beside a zero.
     for encoding, zeros in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
         if zeros.count(0) > len(start) // 4:
             raise DataError(
@@ -159,18 +315,74 @@ def find_encoding(path: Path, named: str | None) -> str:
 
 
 def check_first_line(path: Path, encoding: str) -> None:
-    """Refuse the line that tells Excel the delimiter: it is no row of the table."""
+    """Refuse a first line that tells Excel the delimiter: it is no row of the table."""
     with open_text(path, encoding, "replace") as file:
         line = file.readline(20).strip().strip('"')
-    if found := re.fullmatch(r"sep=(.)", line, re.IGNORECASE):
+    if match := re.fullmatch(r"sep=(.)", line, re.IGNORECASE):
         raise DataError(
             f"{path} must begin with the names of its columns; got {line!r}, a line "
-            f"for Excel. Remove it, and pass --delimiter {found[1]!r}."
+            f"for Excel. Remove it, and pass --delimiter {match[1]!r}."
         )
 
 
+def undecodable(path: Path, encoding: str) -> str | None:
+    """Return which byte of which line is not in the encoding; None if all are."""
+    n_lines = 0
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with open_bytes(path) as lines:
+        try:
+            for line in lines:
+                n_lines += decoder.decode(line).count("\n")
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            return f"a byte {byte:#04x} in line {n_lines + 1}{advice(encoding, byte)}"
+    return None
+
+
+def advice(encoding: str, byte: int) -> str:
+    """Return what to do about a byte that is not in the encoding."""
+    if encoding != UTF_8:
+        return ". Pass another --encoding"
+    # Latin-1 has no letters there; Windows has quotation marks and dashes.
+    other = "cp1252" if 0x80 <= byte < 0xA0 else "latin-1"
+    return (
+        f". If it was written in another encoding, name it, as --encoding {other}; "
+        "else mend that line"
+    )
+
+
+def find_delimiter(path: Path, encoding: str, wanted: Sequence[str]) -> str:
+    """Return the character between the cells of a CSV file, by its first lines.
+
+    It is the first of `CANDIDATES` with which the header has the wanted columns; if
+    there is none, the first with which all rows have as many cells as the header, and
+    more than one; if there is none, a comma.
+    """
+    with open_text(path, encoding, errors="replace") as file:
+        sample = file.read(SAMPLE)
+    is_cut = len(sample) == SAMPLE
+    tables = {each: sample_rows(sample, each, is_cut) for each in CANDIDATES}
+    for delimiter, rows in tables.items():
+        if rows and all(name in rows[0] for name in wanted):
+            return delimiter
+    for delimiter, rows in tables.items():
+        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
+            return delimiter
+    return CANDIDATES[0]
+
+
+def sample_rows(sample: str, delimiter: str, is_cut: bool) -> list[list[str]]:
+    """Return the sample's rows, without the last one if it may be cut off."""
+    # `newline=""` keeps line ends as they are: they may be inside quotation marks.
+    rows = list(
+        filter(None, csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter))
+    )
+    return rows[:-1] if is_cut and len(rows) > 1 else rows
+
+
 def read_text(path: Path, given: TextFormat) -> str:
-    """Return a file that is one text."""
+    """Return the content of a file that is one text."""
     delimiter, named = check_format(given)
     if delimiter is not None:
         raise ConfigError(
@@ -188,71 +400,79 @@ def read_text(path: Path, given: TextFormat) -> str:
     raise DataError(f"{path} must be a readable {encoding.upper()} text; got {reason}.")
 
 
-def undecodable(path: Path, encoding: str) -> str | None:
-    """Say which byte of which line is not in the encoding, if there is one."""
-    n_lines = 0
-    decoder = codecs.getincrementaldecoder(encoding)()
-    with open_bytes(path) as lines:
-        try:
-            for line in lines:
-                n_lines += decoder.decode(line).count("\n")
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError as error:
-            byte = error.object[error.start]
-            return f"a byte {byte:#04x} in line {n_lines + 1}{advice(encoding, byte)}"
+def read_csv(path: Path, settled: TextFormat) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a CSV or TSV file, all cells as text."""
+    delimiter, encoding = settled
+    assert delimiter is not None and encoding is not None
+    last = ""
+    options: dict[str, Any] = {
+        "read_options": arrow_csv.ReadOptions(block_size=BLOCK),
+        "parse_options": arrow_csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True
+        ),
+    }
+    with as_utf8(path, encoding) as plain:
+        open_plain = partial(
+            pa.input_stream, str(plain), compression=compression(plain)
+        )
+        with (
+            open_plain() as file,
+            arrow_csv.open_csv(file, **options) as reader,
+        ):
+            as_text = dict.fromkeys(reader.schema.names, pa.string())
+        options["convert_options"] = arrow_csv.ConvertOptions(column_types=as_text)
+        with (
+            open_plain() as file,
+            arrow_csv.open_csv(file, **options) as reader,
+        ):
+            for batch in reader:
+                if batch.num_rows:
+                    last = batch.columns[-1][-1].as_py()
+                yield batch
+    # Arrow accepts the end of the file as the end of a quoted cell.
+    if "\n" in last and UNCLOSED in (find_fault(path, settled) or ""):
+        raise pa.ArrowInvalid(UNCLOSED)
+
+
+def find_fault(path: Path, settled: TextFormat) -> str | None:
+    """Return which line Arrow could not read, and why; None if nothing is found."""
+    delimiter, encoding = settled
+    if encoding is None:
+        return None
+    try:
+        if fault := undecodable(path, encoding):
+            return fault
+        if delimiter is not None:
+            with open_text(path, encoding) as lines:
+                return csv_fault(lines, delimiter)
+    except (OSError, EOFError, zlib.error):
+        pass
     return None
 
 
-def advice(encoding: str, byte: int) -> str:
-    """Return what to do about a byte that does not fit."""
-    if encoding != UTF_8:
-        return ". Pass another --encoding"
-    # Latin-1 has no letters there; Windows has quotation marks and dashes.
-    other = "cp1252" if 0x80 <= byte < 0xA0 else "latin-1"
-    return (
-        f". If it was written in another encoding, name it, as --encoding {other}; "
-        "else mend that line"
-    )
-
-
-def find_delimiter(path: Path, encoding: str, wanted: Sequence[str]) -> str:
-    """Return what separates the cells of a CSV file, told by its first lines.
-
-    It is the first of `DELIMITERS` that finds the wanted columns in the header, or else
-    that gives all rows as many cells as the header, more than one; or else a comma.
-    """
-    with open_text(path, encoding, errors="replace") as file:
-        sample = file.read(SAMPLE)
-    is_cut = len(sample) == SAMPLE
-    tables = {each: sample_rows(sample, each, is_cut) for each in DELIMITERS}
-    for delimiter, rows in tables.items():
-        if rows and all(name in rows[0] for name in wanted):
-            return delimiter
-    for delimiter, rows in tables.items():
-        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
-            return delimiter
-    return DELIMITERS[0]
-
-
-def sample_rows(sample: str, delimiter: str, is_cut: bool) -> list[list[str]]:
-    """Return the sample's rows, without the last one where it may be cut off."""
-    # `io` keeps line ends as they are: they may stand inside quotation marks.
-    rows = list(
-        filter(None, csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter))
-    )
-    return rows[:-1] if is_cut and len(rows) > 1 else rows
-
-
-DEEPEST = 60  # levels of lists and objects; Arrow's own format reads 64
-CHUNK = 4096  # rows looked at together in the first pass
-SURROGATE = re.compile("[\ud800-\udfff]")
-SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a pair, or a whole pair
+def csv_fault(lines: Iterable[str], delimiter: str) -> str | None:
+    """Return the first row that is not as the header, and why; None if all are."""
+    limit = csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    n_rows = n_columns = 0
+    try:
+        for row in filter(None, reader):
+            n_columns = n_columns or len(row)
+            if len(row) != n_columns:
+                return f"{len(row)} cells instead of {n_columns} in row {n_rows}"
+            n_rows += 1
+    except csv.Error as error:
+        unclosed = "end of data" in str(error)
+        return f"{UNCLOSED if unclosed else error} in row {n_rows}"
+    finally:
+        csv.field_size_limit(limit)
+    return None
 
 
 class Row(NamedTuple):
-    """One object of the file."""
+    """One object of a JSONL file."""
 
-    number: int  # of its line, from 1
+    number: int  # its line, counted from 1
     cells: dict[str, Any]
     mended: int  # cells in which a lone surrogate was replaced
 
@@ -260,7 +480,7 @@ class Row(NamedTuple):
 def json_batches(
     path: Path, encoding: str, batch_rows: int
 ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """Yield the rows of a file, with the numbers of their lines."""
+    """Yield the rows of a JSONL file, with the numbers of their lines."""
     types = find_types(path, encoding)
     rows = json_rows(path, encoding)
     while part := list(islice(rows, batch_rows)):
@@ -296,7 +516,7 @@ def find_types(path: Path, encoding: str) -> dict[str, pa.DataType]:
             f"{path}: {cells} half of a surrogate pair, which is no character, first "
             f"in line {first_mended}; U+FFFD stands in its place."
         )
-    # What is null in every row is called text.
+    # A column that is null in every row counts as text.
     empty = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
     return {name: empty.get(kind, kind) for name, kind in types.items()}
 
@@ -310,7 +530,7 @@ def merge_types(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def merge_items(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type for values that are taken as they are, or else as JSON text."""
+    """Return a type for the values of both; text if there is no other."""
     try:
         schemas = [pa.schema([("", kind)]) for kind in (one, other)]
         merged = pa.unify_schemas(schemas, promote_options="permissive")
@@ -329,7 +549,7 @@ def json_rows(path: Path, encoding: str) -> Iterator[Row]:
 
 def json_row(path: Path, line: str, number: int) -> Row:
     """Read one line."""
-    too_deep = f"more than {DEEPEST} lists or objects inside one another"
+    too_deep = f"more than {MAX_DEPTH} lists or objects inside one another"
     try:
         cells = json.loads(line)
         got = repr(line.strip()[:40])
@@ -341,7 +561,7 @@ def json_row(path: Path, line: str, number: int) -> Row:
         cells, got = None, too_deep
     if not isinstance(cells, dict):
         raise DataError(
-            f"{path} must hold one JSON object a line; got {got} in line {number}."
+            f"{path} must hold one JSON object per line; got {got} in line {number}."
         )
     if not SURROGATE_ESCAPE.search(line):
         return Row(number, cells, 0)
@@ -355,11 +575,11 @@ def json_row(path: Path, line: str, number: int) -> Row:
 
 
 def is_deep(line: str, value: Any) -> bool:
-    """Tell whether lists and objects are nested deeper than `DEEPEST`."""
-    if line.count("[") + line.count("{") <= DEEPEST:
+    """Tell whether lists and objects are nested deeper than `MAX_DEPTH`."""
+    if line.count("[") + line.count("{") <= MAX_DEPTH:
         return False
     level = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         level = [
             item
             for outer in level

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from textcapsules.base.errors import DataError
-from textcapsules.data.table import form_of, open_writer, settle_format, stream_table
-from textcapsules.data.table_formats import TextFormat
+from textcapsules.data.table import open_writer, stream_table
+from textcapsules.data.table_formats import TextFormat, form_of, settle_format
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.encode import Cuts
 

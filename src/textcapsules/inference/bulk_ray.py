@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from textcapsules.base.errors import TextCapsulesError
-from textcapsules.data.table import settle_format, stream_table
-from textcapsules.data.table_formats import FOUND_OUT, TextFormat
+from textcapsules.data.table import stream_table
+from textcapsules.data.table_formats import UNSPECIFIED, TextFormat, settle_format
 from textcapsules.inference.bulk import (
     Decision,
     Summary,
@@ -138,7 +138,7 @@ def read_batches(ray: Any, source: Path, text_column: str, settled: TextFormat) 
 
 
 def packed_batches(
-    source: Path, text_column: str, settled: TextFormat = FOUND_OUT
+    source: Path, text_column: str, settled: TextFormat = UNSPECIFIED
 ) -> Iterator[pa.Table]:
     """Yield each batch of a file as one row that holds its bytes.
 

@@ -44,9 +44,8 @@ from textcapsules.base.errors import (
     WriteError,
 )
 from textcapsules.base.files import write_bytes
-from textcapsules.data.canonical import read_content
 from textcapsules.data.convert import BINARY, TOKEN, constituents
-from textcapsules.data.read import cache_folder, data_folder
+from textcapsules.data.corpora import cache_folder, data_folder, read_content
 
 __all__ = [
     "DependencyParser",

@@ -1,8 +1,8 @@
 """The embedded demo corpus: synthetic support-desk tickets from a seeded generator.
 
-Nothing is downloaded and no customer ever wrote a line of it. Training and dev tickets
-have one topic; so has the test set of "tickets", while the tickets of "tickets-multi"
-raise two or three. Part of the wording of each test set never occurs in training. The
+Nothing is downloaded, and no real customer wrote any of it. Training and dev tickets
+have one topic each, and so do the test tickets of "tickets"; those of "tickets-multi"
+have two or three. Part of the wording of each test set never occurs in training. The
 same seed gives the same tickets on every platform.
 """
 
@@ -74,9 +74,9 @@ def make_tickets(
     n_multi: int = 500,
     seed: int = 0,
 ) -> TicketSplits:
-    """Return synthetic tickets with what is planted in them, no text twice.
+    """Return synthetic tickets with the evidence planted in them, no text twice.
 
-    The test sets are drawn first: with more or less training they stay the same.
+    The test sets are drawn first, so that they do not depend on the other sizes.
 
     >>> ticket = make_tickets(n_train=30, n_dev=5, n_test=5, n_multi=5).multi[0]
     >>> len(ticket.topics)
@@ -97,7 +97,7 @@ def make_tickets(
     def draw(
         part: str, stream: int, n: int, *, multi: bool = False
     ) -> tuple[Ticket, ...]:
-        # A stream of its own for each split keeps the others as they are.
+        # Each split has its own stream, so that it does not change the others.
         endless = draw_tickets(part, Dice(4 * seed + stream), multi=multi)
         return tuple(_distinct(endless, n, taken))
 
@@ -120,7 +120,7 @@ def read_tickets(
     """Return the synthetic tickets as a corpus.
 
     Args:
-        name: "tickets" (one topic a test ticket) or "tickets-multi" (two or three).
+        name: "tickets" (one topic per test ticket) or "tickets-multi" (two or three).
         n_train: Training tickets, one topic each.
         n_dev: Development tickets, one topic each.
         n_test: Test tickets of "tickets".
@@ -172,7 +172,7 @@ def _examples(tickets: Iterable[Ticket]) -> tuple[Example, ...]:
 
 
 def _distinct(tickets: Iterable[Ticket], n: int, taken: set[str]) -> Iterable[Ticket]:
-    """Yield the first `n` tickets whose text is not taken yet, and take it."""
+    """Yield the first `n` tickets whose text is new, and add their texts to `taken`."""
     for ticket in tickets:
         if ticket.text not in taken:
             taken.add(ticket.text)

@@ -1,24 +1,19 @@
-"""The phrase banks: what tickets are made of, and what training may not see of it.
+"""The generator of synthetic support-desk tickets.
 
-One TOML file a topic, and `background.toml` for what says nothing about a topic. Every
-file has a part `seen`, open to all splits, and a part `unseen`, kept from training: a
-third of it is met in dev, the rest in the test sets alone, so that a model chosen on
-dev has not met the test's wording either.
+A ticket has one topic, or several in the multi-label test set. Beside the sentences
+that speak for its topics it has sentences that speak for none, and often an aside: a
+mention of another topic that is fine, settled or not meant ("the payment went through
+fine, but ..."). Single words are therefore misleading; what is said about them decides.
 
-A template is a sentence with `{filler}` slots, `{this|that}` choices, `#` for a digit,
-and `[...]` round the words that speak for the topic.
+The sentences come from phrase banks: one TOML file per topic, and `background.toml` for
+sentences without a topic. Every file has a part `seen`, for all splits, and a part
+`unseen`, which training never uses: a third of it is for dev, the rest for the test
+sets, so that a model chosen on dev has not seen the test's wording either. A template
+is a sentence with `{filler}` slots, `{this|that}` choices, `#` for a digit, and `[...]`
+around the words that speak for the topic.
 
-What hurried fingers do to a text, drawn from a seeded generator.
-
-`Dice` is built on `random.Random.random` alone: it is the one method whose sequence
-Python promises to keep across versions, and the tickets must never change.
-
-The generator of synthetic support-desk tickets.
-
-A ticket has one topic, or several in the multi-label test. Around the sentences that
-speak for its topics stand sentences that speak for none, and often an aside: a mention
-of some other topic that is fine, settled or not meant ("the payment went through fine,
-but ..."). Words alone therefore mislead; what is said about them decides.
+`Dice` uses nothing but `random.Random.random`, the one method whose sequence Python
+promises to keep across versions: the tickets must never change.
 """
 
 import random
@@ -47,10 +42,10 @@ Lists = dict[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Bank:
-    """What one split may use of a file: templates by kind, fillers by slot."""
+    """The part of a file that one split may use: templates by kind, fillers by slot."""
 
     name: str
-    weight: int  # how often the topic comes up, relative to the others
+    weight: int  # how frequent the topic is, relative to the others
     templates: Lists
     fillers: Lists
 
@@ -74,7 +69,7 @@ def read_banks(part: str) -> tuple[Bank, tuple[Bank, ...]]:
 
 
 def _bank(values: Mapping[str, Any], common: Lists, part: str) -> Bank:
-    """Build a bank from a file's values; `common` are the fillers all topics share."""
+    """Build a bank from a file's values; all topics share the fillers `common`."""
     seen, unseen = dict(values["seen"]), dict(values["unseen"])
     fillers = _merge(seen.pop("fillers", {}), unseen.pop("fillers", {}), part)
     return Bank(
@@ -93,10 +88,10 @@ def _merge(
 
 
 def _allowed(unseen: Sequence[str], part: str) -> list[str]:
-    """Return the unseen entries open to a split, repeated so that they come up often.
+    """Return the unseen entries that a split may use, repeated to be drawn often.
 
-    Dev has half as many as the tests and repeats them twice as often: both are then
-    about equally hard, and what is tuned on dev holds for the tests.
+    Dev has half as many as the tests and repeats them twice as often, so that both are
+    about equally hard, and what is tuned on dev is right for the tests.
     """
     if part == "train":
         return []
@@ -106,7 +101,7 @@ def _allowed(unseen: Sequence[str], part: str) -> list[str]:
 
 
 T = TypeVar("T")
-# Short words are left alone: with a letter gone they become other words.
+# Only long words have typing errors: short ones would become other words.
 LONG_WORD = re.compile(r"[A-Za-z]{4,}")
 
 
@@ -138,7 +133,7 @@ class Dice:
 class Hand:
     """How one customer types."""
 
-    typo_rate: float  # a long word's chance of a slip
+    typo_rate: float  # probability that a long word is mistyped
     lower: bool  # never uses the shift key
     apostrophes: bool  # can't, not cant
 
@@ -153,7 +148,7 @@ def draw_hand(dice: Dice) -> Hand:
 
 
 def roughen(text: str, hand: Hand, dice: Dice) -> str:
-    """Return `text` as this customer would have typed it."""
+    """Return `text` as this customer types it."""
     if not hand.apostrophes:
         text = text.replace("'", "")
     if hand.lower:
@@ -177,8 +172,8 @@ def _mistype(word: str, dice: Dice) -> str:
     return word[:at] + word[at] + word[at:]
 
 
-SHORT = 0.06  # share of single-topic tickets that are a mere shout
-# What a customer owns and uses stays the same throughout a ticket.
+SHORT = 0.06  # share of single-topic tickets that are only an exclamation
+# Slots that have the same filler throughout a ticket: what a customer owns and uses.
 STEADY = ("app", "computer", "device", "gadget", "plan")
 INNER_SLOT = re.compile(r"\{([^{}]*)\}")
 EVIDENCE = re.compile(r"(\[[^\]]*\])")
@@ -193,16 +188,16 @@ class Span(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """A text, what it is about, and what is planted in it to say so.
+    """A text, its topics, and the evidence for them that is planted in it.
 
-    The words marked in a template say it by themselves. The rest of its sentence is
-    written for the topic too, and stands in no other topic's tickets.
+    The words marked in a template are evidence by themselves. The rest of the sentence
+    is written for the topic too, and occurs in no other topic's tickets.
     """
 
     text: str
     topics: tuple[str, ...]
     spans: tuple[Span, ...]  # the marked words
-    sentences: tuple[Span, ...]  # whole, without what was put before them
+    sentences: tuple[Span, ...]  # whole sentences, without their lead
 
 
 class Piece(NamedTuple):
@@ -218,16 +213,16 @@ class Sentence(NamedTuple):
     pieces: tuple[Piece, ...]
     role: str  # "phrase", "aside", "context", "grumble", "greeting", "closing"
     topic: str | None = None
-    lead: str = ""  # put before it, and no part of what it says: "Also, "
+    lead: str = ""  # words before it that are no evidence: "Also, "
 
     def takes_clause(self) -> bool:
-        """Return whether "..., but" may go before: once is enough in a sentence."""
+        """Return whether "..., but" may come before: at most once in a sentence."""
         return self.role == "phrase" and not any(
             ", but " in piece.text for piece in self.pieces
         )
 
     def after(self, lead: str) -> "Sentence":
-        """Return the sentence with `lead` in front, its own first letter small."""
+        """Return the sentence with `lead` in front, its first letter in lower case."""
         first = self.pieces[0]
         keep = re.match(r"I\b", first.text)
         text = first.text if keep else first.text[:1].lower() + first.text[1:]
@@ -236,16 +231,16 @@ class Sentence(NamedTuple):
 
 
 def draw_tickets(part: str, dice: Dice, *, multi: bool = False) -> Iterator[Ticket]:
-    """Yield tickets without end.
+    """Yield an endless sequence of tickets.
 
     Args:
         part: "train", "dev" or "test": which phrases may be used.
-        dice: Where all chance comes from.
-        multi: Two or three topics a ticket instead of one.
+        dice: The source of all random draws.
+        multi: Two or three topics per ticket instead of one.
     """
     background, topics = read_banks(part)
     writer = Writer(background, topics, dice)
-    # Dealt like cards, each topic as often as its weight, so that shares are exact.
+    # Topics are dealt like cards, so that each has exactly its share.
     deck = [bank for bank in topics for _ in range(bank.weight)]
     hand: list[Bank] = []
     while True:
@@ -297,7 +292,7 @@ class Writer:
         return drawn
 
     def remarks(self) -> list[Sentence]:
-        """Draw sentences that could stand in any ticket."""
+        """Draw sentences that could be in any ticket."""
         kinds = [("context", "context")] * self.dice.pick((0, 0, 1, 1, 1, 2))
         kinds += [("grumbles", "grumble")] * self.dice.pick((0, 0, 1, 1, 2))
         templates: list[tuple[str, str]] = []
@@ -308,7 +303,7 @@ class Writer:
         return [self.sentence(text, self.background, role) for text, role in templates]
 
     def grumbling_late(self, body: list[Sentence]) -> list[Sentence]:
-        """Move grumbles behind the first phrase, for "this" and "it" to mean it."""
+        """Move grumbles behind the first phrase, so that "this" and "it" refer to it."""
         first = [sentence.role for sentence in body].index("phrase")
         early = [s for s in body[:first] if s.role == "grumble"]
         calm = [s for s in body[:first] if s.role != "grumble"]

@@ -206,7 +206,7 @@ class Campaign:
 
     def check(self, cells: Sequence[Cell], place: Any) -> None:
         """Refuse what could only fail, before the first run."""
-        from textcapsules.data.read import available, data_folder
+        from textcapsules.data.corpora import available, data_folder
         from textcapsules.model.classifier import pick_device
 
         pick_device(place.device)

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from textcapsules.data.canonical import compress, read_content
 from textcapsules.data.catalogue import CATALOGUE, Card
-from textcapsules.data.read import data_folder
+from textcapsules.data.corpora import compress, data_folder, read_content
 from textcapsules.lab.paper.runs import Place
 from textcapsules.lab.paper.systems import Options
 

@@ -140,5 +140,5 @@ def cache_folder() -> Path:
     named, base = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
     if named:
         return Path(named) / "textcapsules"
-    # The same place as data.read.cache_folder, which the model must not import.
+    # The same place as data.corpora.cache_folder, which the model must not import.
     return (Path(base) if base else Path.home() / ".cache") / "textcapsules" / "kernels"

@@ -8,7 +8,7 @@ import pytest
 
 from textcapsules.base.errors import ConfigError, CorpusError
 from textcapsules.data.catalogue import CATALOGUE, card
-from textcapsules.data.read import available, data_folder, describe, read_corpus
+from textcapsules.data.corpora import available, data_folder, describe, read_corpus
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_corpora = pytest.mark.skipif(
