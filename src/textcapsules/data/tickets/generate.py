@@ -303,7 +303,7 @@ class Writer:
         return [self.sentence(text, self.background, role) for text, role in templates]
 
     def grumbling_late(self, body: list[Sentence]) -> list[Sentence]:
-        """Move grumbles behind the first phrase, so that "this" and "it" refer to it."""
+        """Move grumbles behind the first phrase, which "this" and "it" then mean."""
         first = [sentence.role for sentence in body].index("phrase")
         early = [s for s in body[:first] if s.role == "grumble"]
         calm = [s for s in body[:first] if s.role != "grumble"]
