@@ -1,4 +1,4 @@
-"""Checks of what a caller hands over in Python, the same for every way to predict.
+"""Checks of arguments given in Python, the same for every way to predict.
 
 Texts are a list, a tuple, a numpy array, or a column of pandas, polars or Arrow.
 """
@@ -15,36 +15,36 @@ __all__ = ["check_decision", "check_threshold", "read_column", "read_texts"]
 
 
 def read_texts(texts: Any, name: str = "texts") -> list[str]:
-    """Return the texts as a list, or say which of them is none."""
+    """Return the texts as a list of strings; refuse anything else."""
     values = read_column(texts, name)
-    if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:  # a chosen column
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] == 1:  # a single column
         values = values[:, 0]
     if getattr(values, "ndim", 1) != 1:
         raise InputError(
             f"{name} must be one column of strings; got shape {values.shape}. "
             "Choose the column that holds the texts."
         )
-    found = list(values)
-    for row, text in enumerate(found):
+    entries = list(values)
+    for row, text in enumerate(entries):
         if not isinstance(text, str):
             raise InputError(
                 f"{name} must be strings; got {text!r:.40} at place {row}. "
                 "Fill in what is missing, as with ''."
             )
-    return [str(text) for text in found]  # numpy's own strings become plain ones
+    return [str(text) for text in entries]  # numpy's strings become plain ones
 
 
 def read_column(values: Any, name: str) -> Any:
-    """Return what can be gone through in order, or say that it cannot."""
+    """Return the values as a list or array; refuse what has no order."""
     if values is None or isinstance(values, str | bytes | Mapping | set | Number):
         kind = "a single string" if isinstance(values, str) else type(values).__name__
         raise InputError(
             f"{name} must be a list or column, one entry per text; got {kind}. "
             "Put it in a list."
         )
-    if hasattr(values, "columns"):  # a data frame: going through it gives its names
+    if hasattr(values, "columns"):  # a data frame, which iterates over its names
         return values.to_numpy()
-    if hasattr(values, "to_pylist"):  # Arrow's arrays give scalars of their own
+    if hasattr(values, "to_pylist"):  # an Arrow array, which has its own scalars
         return values.to_pylist()
     if hasattr(values, "toarray"):  # a sparse matrix
         return values.toarray()
@@ -63,7 +63,7 @@ def read_column(values: Any, name: str) -> Any:
 
 
 def check_threshold(threshold: Any) -> None:
-    """Refuse a threshold that no score, or every score, passes."""
+    """Refuse a threshold that is not a number from 0 to 1."""
     if threshold is None:
         return
     is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
@@ -72,7 +72,7 @@ def check_threshold(threshold: Any) -> None:
 
 
 def check_decision(multi_label: bool | None, threshold: Any) -> None:
-    """Refuse a threshold that is none, or that would not be looked at."""
+    """Refuse a threshold that is invalid, or that would have no effect."""
     check_threshold(threshold)
     if threshold is not None and multi_label is False:
         raise ConfigError(

@@ -1,12 +1,11 @@
-"""The few exceptions a caller may catch.
+"""Errors that a caller may catch, and warnings that a run collects.
 
-Every message has one form: ``<name> must be <expected>; got <value>. <what to do>``.
-The command line prints such a message on one line and exits with 2; anything that is
-not a `TextCapsulesError` is a fault of ours and keeps its traceback.
+Every error's message has one form: ``<name> must be <expected>; got <value>. <what to
+do>``. The command line prints it on one line and exits with 2. An exception that is not
+a `TextCapsulesError` is a fault of this package and keeps its traceback.
 
-Warnings for people: each is logged once, and kept for whoever collects them.
-
-The command line prints them on stderr and lists them under `warnings` with --json; a
+A warning is logged once, and added to the lists of all collectors around it. The
+command line prints warnings on stderr and lists them under `warnings` with --json; a
 run keeps them in training.json.
 """
 
@@ -19,7 +18,7 @@ __all__ = ["collect_warnings", "collected_warnings", "warn"]
 
 
 class TextCapsulesError(Exception):
-    """Something the caller can put right: the base of all errors below."""
+    """The base of all errors that the caller can correct."""
 
 
 class ConfigError(TextCapsulesError, ValueError):
@@ -27,15 +26,15 @@ class ConfigError(TextCapsulesError, ValueError):
 
 
 class DataError(TextCapsulesError):
-    """A file or table of texts that cannot be read as asked."""
+    """A file or table of texts that cannot be read as the options say."""
 
 
 class InputError(DataError, ValueError):
-    """Texts handed over in Python that are not a list of strings."""
+    """Texts given in Python that are not a list of strings."""
 
 
 class CorpusError(DataError):
-    """A benchmark corpus that is missing, damaged or not what its catalogue says."""
+    """A benchmark corpus that is missing, damaged or not as the catalogue says."""
 
 
 class DownloadError(TextCapsulesError):
@@ -55,7 +54,7 @@ _lists: ContextVar[tuple[list[str], ...]] = ContextVar("_lists", default=())
 
 
 def warn(message: str) -> None:
-    """Log a warning of one line, unless a collector around has it already."""
+    """Log a warning of one line, unless a collector around it has it already."""
     lists = _lists.get()
     is_known = any(message in messages for messages in lists)
     for messages in lists:
@@ -67,7 +66,7 @@ def warn(message: str) -> None:
 
 @contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    """Yield a list that every warning given inside the block is added to."""
+    """Yield a list to which every warning inside the block is added."""
     messages: list[str] = []
     token = _lists.set((*_lists.get(), messages))
     try:
@@ -77,5 +76,5 @@ def collect_warnings() -> Iterator[list[str]]:
 
 
 def collected_warnings() -> list[str]:
-    """Return what the outermost collector around has so far."""
+    """Return the warnings that the outermost collector has so far."""
     return list(next(iter(_lists.get()), []))

@@ -1,9 +1,8 @@
-"""Write files so that a reader, or a crash, never sees half of one.
+"""Write files whole or not at all, and read only what is a regular file.
 
 A file is written under a temporary name in its own folder, flushed to the disk and then
-renamed over the target: after ``kill -9`` or on a full disk, the old content is intact.
-
-Read a file that must be one: no pipe to wait for, no device, nothing endless.
+renamed to its own name: after ``kill -9`` or on a full disk, the old content is intact.
+Pipes, devices and folders are refused before they are read: they may never end.
 """
 
 import errno
@@ -34,7 +33,7 @@ __all__ = [
     "write_text",
 ]
 
-# What to do about an operating system's refusal to write.
+# What to do if the operating system refuses to write.
 REMEDIES = {
     errno.ENOSPC: "Free some space or name another place",
     errno.EDQUOT: "Free some space or name another place",
@@ -45,6 +44,15 @@ REMEDIES = {
     errno.ENOTDIR: "Name a place that is not below a file",
     errno.EEXIST: "Name a place that is not below a file",
     errno.EISDIR: "Name a file, not a folder",
+}
+
+
+KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
 }
 
 
@@ -63,15 +71,15 @@ def write_error(path: Path | str, error: OSError) -> WriteError:
 
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` if the block ends well."""
+    """Yield a temporary path that replaces `path` unless the block fails."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
-        mode = temporary.stat().st_mode  # what the user's umask leaves
+        mode = temporary.stat().st_mode  # as the user's umask says
         yield temporary
-        temporary.chmod(mode)  # some libraries make files for the owner alone
+        temporary.chmod(mode)  # some libraries make files that only the owner reads
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
@@ -83,7 +91,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path | str) -> None:
-    """Remove what processes killed while writing `path` have left beside it."""
+    """Remove the temporary files that killed processes have left beside `path`."""
     path = Path(path)
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         if leftover.name.split(".")[-2].isdigit():
@@ -116,8 +124,8 @@ def write_tensors(
 ) -> None:
     """Write torch tensors to `path` atomically, as safetensors.
 
-    The library's `save_file` writes beside the path, under a name drawn anew, which a
-    killed process leaves behind: the content goes through memory instead.
+    The content goes through memory: a killed process would leave behind the temporary
+    file of the library's own `save_file`.
     """
     from safetensors.torch import save
 
@@ -130,19 +138,10 @@ def file_sha256(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
-
-
 def read_regular(path: Path | str, max_bytes: int) -> bytes:
-    """Return a file's bytes; an `OSError` tells what else is there, or too much."""
+    """Return a file's bytes; an `OSError` says that it is no file, or too large."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-    # To open a pipe waits for its writer, unless told not to.
+    # Without O_NONBLOCK, opening a pipe waits for its writer.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     try:
         status = os.fstat(descriptor)
@@ -158,12 +157,12 @@ def read_regular(path: Path | str, max_bytes: int) -> bytes:
 
 
 def check_regular(path: Path | str) -> None:
-    """Raise an `OSError` unless there is a regular file, for libraries that open it."""
+    """Raise an `OSError` unless `path` is a regular file, before a library opens it."""
     refuse_others(Path(path).stat())
 
 
 def refuse_others(status: os.stat_result) -> None:
-    """Raise an `OSError` that names what is no regular file."""
+    """Raise an `OSError` that says what is there, unless it is a regular file."""
     if not stat.S_ISREG(status.st_mode):
         kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"{kind} in place of a file")

@@ -1,4 +1,4 @@
-"""How training goes, for people: a bar on a terminal, a line an epoch elsewhere."""
+"""Progress of a training for people: a bar on a terminal, else one line per epoch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ def percent(value: float | None) -> str:
 def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
     """Yield `on_step` and `on_epoch` for a training run.
 
-    On a terminal they drive a bar with loss, dev score and time left; elsewhere there
-    is no `on_step`, so that a GPU is never waited for, and each epoch is one line.
+    On a terminal they update a bar with loss, dev score and time left. Elsewhere, each
+    epoch is one line, and there is no `on_step`, which would wait for the GPU.
     """
     if quiet or not err.is_terminal:
         yield {"on_step": None, "on_epoch": None if quiet else epoch_line}
@@ -62,18 +62,20 @@ def epoch_line(record: dict[str, Any]) -> None:
             figures.append(figure + in_parts(record, key))
     seconds = record["train_seconds"] + record["dev_seconds"]
     line = f"epoch {record['epoch']}: {', '.join(figures)}, {seconds:.1f} s"
-    err.print(line, soft_wrap=True)  # one line, however narrow the pipe
+    err.print(line, soft_wrap=True)  # one line, even if the pipe is narrow
 
 
 def in_parts(record: dict[str, Any], key: str) -> str:
-    """Return a figure on each kind of dev text, in brackets, if there are several.
+    """Return a figure for each kind of dev text, in brackets, if the record has them.
 
     >>> in_parts({"f1": 0.5, "f1_single": 0.625, "f1_joined": 0.375}, "f1")
     ' (single 62.5, joined 37.5)'
     """
     kinds = ("single", "joined", "several")
-    found = {kind: record.get(f"{key}_{kind}") for kind in kinds}
-    told = [
-        f"{kind} {percent(value)}" for kind, value in found.items() if value is not None
+    values = {kind: record.get(f"{key}_{kind}") for kind in kinds}
+    parts = [
+        f"{kind} {percent(value)}"
+        for kind, value in values.items()
+        if value is not None
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(parts)})" if parts else ""

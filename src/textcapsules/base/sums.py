@@ -1,9 +1,9 @@
 """SHA-256 sums of the files of a model folder, kept in its `training.json`.
 
-That file is written last, so its sums are of files that are there. It holds a sum of
-itself too, over its values rather than its bytes. A file that is replaced later, as the
-labels are with new thresholds, has two sums meanwhile: a process killed in between
-leaves a folder that still checks. Folders of earlier versions have no sums.
+`training.json` is written last, so the files that it has sums of exist. It also holds
+its own sum, over its values rather than its bytes. While a file is replaced later, such
+as the labels with new thresholds, it has two valid sums: if the process is killed in
+between, the folder still passes the check. Folders of earlier versions have no sums.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 RECORD = "training.json"
-KEY = "sha256"  # of the sums, in the record
-MAX_BYTES = 1 << 27  # of a JSON file
+KEY = "sha256"  # where the record holds the sums
+MAX_BYTES = 1 << 27  # in a JSON file
 
 Sums = Mapping[str, str | list[str]]
 
@@ -39,7 +39,7 @@ def write_record(folder: Path, record: Mapping[str, Any], sums: Sums) -> None:
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Sums]:
-    """Return what `write_record` was given, if the record is what was written."""
+    """Return what `write_record` was given; refuse a record that has changed."""
     path = folder / RECORD
     values = read_json(path)
     sums = values.get(KEY, {})
@@ -47,8 +47,8 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Sums]:
         raise ModelFolderError(
             f"{path} must hold SHA-256 sums; got {sums!r:.40}. Restore the folder."
         )
-    own = sums.pop(RECORD, None)
-    if own is not None and own != values_sum(values):
+    expected = sums.pop(RECORD, None)
+    if expected is not None and expected != values_sum(values):
         raise changed(path)
     values.pop(KEY, None)
     return values, sums
@@ -57,32 +57,32 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Sums]:
 def check_sums(folder: Path, sums: Sums, names: Iterable[str]) -> None:
     """Refuse a folder in which a named file is not the one that was written."""
     for name in names:
-        known = sums.get(name)
-        if known is None:
+        expected = sums.get(name)
+        if expected is None:
             continue
         try:
-            found = file_sha256(folder / name)
+            actual = file_sha256(folder / name)
         except OSError as error:
             raise ModelFolderError(
                 f"{folder / name} must be readable; got {error.strerror}. "
                 "Restore the folder."
             ) from error
-        if found not in as_list(known):
+        if actual not in as_list(expected):
             raise changed(folder / name)
 
 
 def replace_file(folder: Path, name: str, content: bytes) -> None:
-    """Write a file of the folder and, where its sum is kept, the sum."""
+    """Write a file of the folder and, if the record has its sum, the new sum."""
     new = hashlib.sha256(content).hexdigest()
     try:
         record, sums = read_record(folder)
-    except ModelFolderError:  # none yet, or none to keep
+    except ModelFolderError:  # no record yet, or a damaged one
         record, sums = {}, {}
-    known = as_list(sums.get(name, []))
-    if known and known != [new]:
-        write_record(folder, record, {**sums, name: [*known, new]})
+    old = as_list(sums.get(name, []))
+    if old and old != [new]:
+        write_record(folder, record, {**sums, name: [*old, new]})
     write_bytes(folder / name, content)
-    if known and known != [new]:
+    if old and old != [new]:
         write_record(folder, record, {**sums, name: new})
 
 
@@ -101,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def values_sum(values: dict[str, Any]) -> str:
-    """Return the sum of a record's values, whatever the spaces between them."""
+    """Return the sum of a record's values, which does not depend on its layout."""
     try:
         content = json.dumps(values, sort_keys=True)
     except RecursionError:
@@ -110,19 +110,19 @@ def values_sum(values: dict[str, Any]) -> str:
 
 
 def is_sum(value: Any) -> bool:
-    """Tell whether a value may be a sum, or several."""
+    """Tell whether a value may be a sum, or a list of sums."""
     return isinstance(value, str) or (
         isinstance(value, list) and all(isinstance(each, str) for each in value)
     )
 
 
-def as_list(known: str | list[str]) -> list[str]:
+def as_list(sums: str | list[str]) -> list[str]:
     """Return one sum or several as a list."""
-    return [known] if isinstance(known, str) else known
+    return [sums] if isinstance(sums, str) else sums
 
 
 def changed(path: Path) -> ModelFolderError:
-    """Return the error about a file that is not what was written."""
+    """Return the error about a file that has changed since it was written."""
     return ModelFolderError(
         f"{path} must be as it was written; got another content (its SHA-256 differs). "
         "Restore the folder from a copy, or train anew."
