@@ -1,1 +1,1 @@
-"""A trained model for others: a service, an ONNX file, a hub."""
+"""A trained model for others: `service` (HTTP and a page), `onnx` (a file), `hub`."""

@@ -1,9 +1,7 @@
-"""A model card, the README of a shared model, from the record of its training.
+"""Share a model through the Hugging Face hub, or a server with the same interface.
 
-Share a model through the Hugging Face hub, or a server that speaks like it.
-
-A repository holds a model folder and its card. What is downloaded is JSON and weights:
-nothing in it is executed.
+A repository holds a model folder and its model card, a README made from the record of
+the training. Only JSON and weights are downloaded: nothing in them is executed.
 """
 
 import tempfile
@@ -23,12 +21,14 @@ from textcapsules.model.classifier import MODEL_FILES, TextClassifier
 
 __all__ = ["dev_figures", "from_pretrained", "model_card", "push_to_hub"]
 
+CARD = "README.md"
+LIBRARY = "textcapsules"
+CLIENT = ("huggingface_hub", "httpx2", "httpx", "requests")
 FIGURES = {
     "dev_accuracy": "accuracy",
     "dev_exact_match": "exact match, {on}",
     "dev_micro_f1": "micro F1, {on}",
 }
-
 NO_CALIBRATION = {"on": "nothing", "documents": 0, "objective": None}
 
 
@@ -79,16 +79,11 @@ def dev_figures(record: dict[str, Any]) -> dict[str, float]:
 
 
 def as_cell(value: Any) -> str:
-    """Return a value as one cell of a Markdown table, its marks taken literally."""
+    """Return a value as one cell of a Markdown table, special characters escaped."""
     text = " ".join(str(value).split())
     for mark in "\\|`*_<>[]":
         text = text.replace(mark, f"\\{mark}")
     return text
-
-
-CARD = "README.md"
-LIBRARY = "textcapsules"
-CLIENT = ("huggingface_hub", "httpx2", "httpx", "requests")
 
 
 def push_to_hub(
@@ -105,18 +100,18 @@ def push_to_hub(
 ) -> str:
     """Upload a model with a card written from its training record.
 
-    Of the paths of data and vectors only the files' names are shared. A `README.md` in
-    the model's folder is taken as its card.
+    The paths of data and vectors are reduced to file names. A `README.md` in the
+    model's folder is used as its card.
 
     Args:
         model: a model folder, a classifier, or a fitted `CapsuleClassifier`.
-        repo_id: the repository, `owner/name`; made if it is not there.
+        repo_id: the repository, `owner/name`; created if it does not exist.
         private: whether a new repository is private.
         revision: the branch, `main` by default.
         commit_message: of the commit.
         create_pr: open a pull request instead of changing the branch.
-        license: of the model, as the hub abbreviates them; the card has none without.
-        token: in place of the one `hf auth login` has stored.
+        license: of the model, in the hub's abbreviation; by default the card has none.
+        token: in place of the one stored by `hf auth login`.
         endpoint: another server than the hub.
 
     Returns:
@@ -156,7 +151,7 @@ def from_pretrained(
         revision: a branch, tag or commit.
         cache_dir: where downloads are kept, in place of the hub's usual cache.
         local_files_only: use what was downloaded before.
-        token: in place of the one `hf auth login` has stored.
+        token: in place of the one stored by `hf auth login`.
         endpoint: another server than the hub.
         device: auto, cpu, cuda or cuda:N.
     """
@@ -189,11 +184,11 @@ def stage(
     folder: Path,
     license: str | None,
 ) -> None:
-    """Write what will be uploaded, the card included."""
+    """Write the files to upload, with the card."""
     card = None
     if isinstance(model, Path | str):
-        own = Path(model) / CARD
-        card = own.read_text(encoding="utf-8") if own.is_file() else None
+        path = Path(model) / CARD
+        card = path.read_text(encoding="utf-8") if path.is_file() else None
         classifier = TextClassifier.load(model, "cpu")
     else:
         classifier = model if isinstance(model, TextClassifier) else model.to_model()
@@ -204,9 +199,9 @@ def stage(
 
 
 def without_paths(classifier: TextClassifier) -> TextClassifier:
-    """Return the classifier with names in place of paths of the machine it was made on.
+    """Return the classifier with file names in place of paths.
 
-    Where a private file lay is nobody's business, and of no use elsewhere.
+    Paths of the machine where it was trained are private, and of no use elsewhere.
     """
     data, text = classifier.config.data, classifier.config.text
 
@@ -264,12 +259,12 @@ def card_metadata(classifier: TextClassifier, repo_id: str, license: str | None)
 
 @contextmanager
 def hub_errors(repo_id: str) -> Iterator[None]:
-    """Say in one line what the hub did not do."""
+    """Turn an error of the hub into one line."""
     try:
         yield
     except Exception as error:
-        # The client passes on what its transport raises, a library that has changed
-        # from version to version.
+        # The client passes on errors of its transport, a library that differs between
+        # versions.
         if type(error).__module__.split(".")[0] not in CLIENT and not isinstance(
             error, OSError
         ):

@@ -175,7 +175,7 @@ def test_models_are_listed_with_thresholds_and_limits(client):
 
 def test_a_model_that_cannot_be_explained_still_predicts(monkeypatch):
     service = toy_service()
-    monkeypatch.setattr("textcapsules.reasons.methods.OF_WORDS", str)  # not ours
+    monkeypatch.setattr("textcapsules.reasons.methods.MODELS_OF_WORDS", str)  # not ours
     with TestClient(create_app(service, hosts=["*"])) as client:
         models = client.get("/v1/models").json()["models"]
         assert [model["explains"] for model in models] == [False, False]

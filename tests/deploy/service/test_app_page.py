@@ -401,8 +401,10 @@ def test_decisions_are_those_of_the_library(page):
         model = {
             "task": task,
             "labels": [
-                {"name": name, "threshold": least}
-                for name, least in zip(names, classifier.labels.thresholds, strict=True)
+                {"name": name, "threshold": threshold}
+                for name, threshold in zip(
+                    names, classifier.labels.thresholds, strict=True
+                )
             ],
         }
         for threshold in (None, 0.0, 0.1, 0.5, 1.0):
@@ -485,7 +487,7 @@ def test_another_model_answers_anew(page):
     (expected,) = single_label().predict([PAIR])
     wait(page, "return document.querySelectorAll('.answer .chip').length === 1")
     assert given(page) == list(expected.labels)
-    assert "highest label alone" in find(page, "#rule").text
+    assert "Only the highest label" in find(page, "#rule").text
 
 
 def test_a_full_queue_is_waited_for(browser):  # noqa: F811
@@ -564,15 +566,15 @@ def test_marked_words_can_be_read(page, dark):
 
 
 def test_labels_have_the_colours_and_lines_of_the_reports(page):
-    dressed = page.execute_async_script(
+    styles = page.execute_async_script(
         """const [n, done] = arguments;
-        import('/highlight.js').then(({ dress }) => done([...Array(n).keys()].map(
-            (place) => ['colour', 'line'].map((name) => dress(
+        import('/highlight.js').then(({ setStyle }) => done([...Array(n).keys()].map(
+            (place) => ['colour', 'line'].map((name) => setStyle(
                 document.createElement('i'), place).style.getPropertyValue(`--${name}`)
             ))));""",
         30,
     )
-    for place, (colour, line) in enumerate(dressed):
+    for place, (colour, line) in enumerate(styles):
         assert (colour, line) == (
             f"var(--label-{label_style(place)[0]})",
             label_style(place)[1],

@@ -1,6 +1,6 @@
-"""A trained model for programs that do not have this package.
+"""A trained capsule network as an ONNX file, for programs without this package.
 
-`graph` is pen and paper for an ONNX graph; `capsules` writes squashing and routing on
-it, `network` the whole of a capsule network; `onnx` compares what came out with the
-network it came from, and puts the files a program needs side by side.
+`graph` writes ONNX operations one by one, squashing and routing among them; `network`
+writes a whole capsule network with it; `export` compares the result with the network,
+and writes the files that a program needs.
 """

@@ -2,8 +2,8 @@
 
 `model.onnx` maps word numbers to scores; `tokenizer.json`, read by `tokenizers`, makes
 the numbers, cuts long texts and pads short ones; `labels.json` names the classes and
-their thresholds. Before any of them is written, texts drawn at random go through the
-three and through the model they came from, and must get the same scores.
+their thresholds. Before any of them is written, random texts go through the three files
+and through the original model, and must get the same scores.
 """
 
 import json
@@ -47,14 +47,14 @@ def export_onnx(
     n_texts: int = 200,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Write a model to `folder` for onnxruntime and return what was found.
+    """Write a model to `folder` for onnxruntime; return its facts and the comparison.
 
     Args:
         classifier: a trained capsule network.
         folder: where the three files go.
         overwrite: replace those files if they are there.
         n_texts: random texts on which both must agree to `TOLERANCE`.
-        seed: which texts.
+        seed: of the random texts.
     """
     folder = Path(folder)
     check_target(folder, overwrite)
@@ -89,10 +89,10 @@ def check_target(folder: Path, overwrite: bool) -> None:
             f"{folder} must not be a model folder, whose files would be replaced; "
             "got one. Name another folder."
         )
-    there = [name for name in FILES if (folder / name).exists()]
-    if there and not overwrite:
+    existing = [name for name in FILES if (folder / name).exists()]
+    if existing and not overwrite:
         raise WriteError(
-            f"{folder} must not hold an export yet; got {', '.join(there)}. Name "
+            f"{folder} must not hold an export yet; got {', '.join(existing)}. Name "
             "another folder, or pass --overwrite."
         )
 
@@ -101,8 +101,8 @@ def build(classifier: TextClassifier) -> Exported:
     """Return the content of the three files."""
     limit, labels = classifier.config.text.max_tokens, classifier.labels
     rows = [
-        {"name": name, "threshold": least}
-        for name, least in zip(labels.names, labels.thresholds, strict=True)
+        {"name": name, "threshold": threshold}
+        for name, threshold in zip(labels.names, labels.thresholds, strict=True)
     ]
     about = {"task": labels.task, "max_tokens": limit, "labels": rows}
     described = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
@@ -113,7 +113,7 @@ def build(classifier: TextClassifier) -> Exported:
 
 
 def tokenizer_json(classifier: TextClassifier) -> str:
-    """Return the model's tokenizer with the cut and the padding written into it."""
+    """Return the model's tokenizer; it also cuts long texts and pads short ones."""
     with tempfile.TemporaryDirectory() as folder:
         classifier.tokenizer.save(Path(folder) / "tokenizer.json")
         tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
@@ -131,7 +131,7 @@ def random_texts(classifier: TextClassifier, n_texts: int, seed: int) -> list[st
     words, limit = classifier.tokenizer.words[2:], classifier.config.text.max_tokens
     texts = ["", " \n", words[0], " ".join(words[:1] * (limit + 3))]
     while len(texts) < n_texts:
-        # As many short texts as long ones: most mistakes are about the short.
+        # As many short texts as long ones: most mistakes happen with short texts.
         length = int(math.exp(random.uniform(0, math.log(limit + 10))))
         drawn = random.choice(words, length)
         unknown = random.random(length) < (1 if len(texts) % 10 == 0 else 0.1)
@@ -143,15 +143,15 @@ def random_texts(classifier: TextClassifier, n_texts: int, seed: int) -> list[st
 def largest_difference(
     classifier: TextClassifier, exported: Exported, texts: Sequence[str]
 ) -> float:
-    """Return how far the exported scores are from the model's, at most."""
+    """Return the largest difference between the exported scores and the model's."""
     session = open_session(exported.model)
     tokenizer = Tokenizer.from_str(exported.tokenizer)
     expected = classifier.scores(texts)
     gaps = []
-    for size in (1, BATCH_SIZE):  # both sizes of a batch must be open
+    for size in (1, BATCH_SIZE):  # both batch sizes must work
         parts = [texts[row : row + size] for row in range(0, len(texts), size)]
-        found = np.concatenate([score(session, tokenizer, part) for part in parts])
-        gaps.append(np.abs(found - expected).max())
+        scores = np.concatenate([score(session, tokenizer, part) for part in parts])
+        gaps.append(np.abs(scores - expected).max())
     return float(np.max(gaps))
 
 
@@ -173,7 +173,7 @@ def open_session(model: bytes) -> Any:
         ) from error
     try:
         return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime has a class of its own for every failure
+    except Exception as error:  # the runtime has one class per kind of failure
         raise ModelFolderError(
             f"model must be readable by onnxruntime; got: {error}"
         ) from error

@@ -1,15 +1,14 @@
-"""A graph of ONNX operations, written down one call at a time.
+"""A graph of ONNX operations, written one call at a time, with squashing and routing.
 
-An exporter that traces a network fixes what it saw, or takes half a minute to prove
-that nothing was fixed. The network is thirty kinds of operation: they are written here
-by name, every size that belongs to the texts left open, and compared with the network
-afterwards (`onnx`).
+An exporter that traces a network fixes the sizes it saw, or takes half a minute to
+prove that it fixed none. The network has thirty kinds of operation. They are written
+here by name, the sizes that depend on the texts stay open, and the result is compared
+with the network afterwards (`export`).
 
-Squashing and routing, written on a graph as `model.functional` and `model.routing`.
-
-Capsules are (B, W, I, D): I children in each of W windows, the layer of classes having
-one window. Iterations are unrolled. Where the transform is shared no vote is formed:
-see `model.routing.reference` for the two identities.
+Squashing and routing follow `model.functional` and `model.routing`. Capsules are
+(B, W, I, D): I children in each of W windows; the layer of classes has one window.
+Iterations are unrolled. Where the transform is shared no vote is computed: see
+`model.routing.reference` for the two identities.
 """
 
 from typing import Any
@@ -26,6 +25,7 @@ __all__ = ["Graph", "attend", "import_onnx", "length", "linear", "route", "squas
 
 # Read by onnxruntime since 1.18; nothing newer is needed.
 OPSET, IR_VERSION = 18, 10
+SATURATED = 1e9  # as in model.functional
 
 
 def import_onnx() -> Any:
@@ -41,7 +41,7 @@ def import_onnx() -> Any:
 
 
 class Graph:
-    """Operations in order, and the constants they read; values go by name.
+    """Operations in order, and the constants they read; values have names.
 
     >>> graph = Graph()
     >>> graph.op("Add", "x", graph.constant(1.0)), graph.op("Relu", "x")
@@ -113,9 +113,6 @@ class Graph:
         return model
 
 
-SATURATED = 1e9  # as in model.functional
-
-
 def length(graph: Graph, poses: str) -> str:
     """Return the norm of poses (..., D) as (..., 1), safe for huge and tiny ones."""
     largest = graph.reduce("ReduceMax", graph.op("Abs", poses), -1)
@@ -151,8 +148,8 @@ def squashed_norm(graph: Graph, x: str, kind: str) -> str:
 def route(graph: Graph, layer: RoutedLayer, children: str, weight: str) -> str:
     """Route children (B, W, I, D) to poses (B, W, J, H).
 
-    What a child's couplings are multiplied by, (B, W, I, 1), is zero for one that must
-    not vote. Logits and couplings are (B, W, J, I).
+    A child's couplings are multiplied by its weight, (B, W, I, 1), which is zero for a
+    child that must not vote. Logits and couplings are (B, W, J, I).
     """
     if layer.log_gain is not None:
         weight = share(graph, weight, layer.log_gain.exp().item())
@@ -183,32 +180,32 @@ def share(graph: Graph, weight: str, gain: float) -> str:
 def attend(graph: Graph, layer: AttentionLayer, children: str, inside: str) -> str:
     """Route children (B, I, D) by attention; return the classes' logits (B, n, 1).
 
-    A child must not vote where inside (B, 1, I) is zero.
+    A child does not vote where inside (B, 1, I) is zero.
     """
     size, leak = layer.query.shape[1], int(layer.leaky)
     keys, values = (linear(graph, children, part) for part in (layer.key, layer.value))
     keys = graph.op("Mul", keys, graph.constant(size**-0.5))
     turned = graph.op("Transpose", keys, perm=[0, 2, 1])  # (B, H, I)
     query = graph.constant(as_array(layer.query))  # (J, H)
-    asked = layer_norm(graph, query, layer)
+    normed = layer_norm(graph, query, layer)
     for left in reversed(range(layer.iterations)):
-        logits = graph.op("MatMul", asked, turned)  # (B, J, I)
+        logits = graph.op("MatMul", normed, turned)  # (B, J, I)
         shares = softmax(graph, logits, len(layer.query), leak, layer.compete, axis=1)
         couplings = graph.op("Mul", shares, inside)
         mass = graph.reduce("ReduceSum", couplings, 2)  # (B, J, 1)
-        least = graph.op("Add", mass, graph.constant(LEAST_MASS))
-        poses = graph.op("Div", graph.op("MatMul", couplings, values), least)
+        divisor = graph.op("Add", mass, graph.constant(LEAST_MASS))
+        poses = graph.op("Div", graph.op("MatMul", couplings, values), divisor)
         if left:
-            asked = layer_norm(graph, graph.op("Add", poses, query), layer)
+            normed = layer_norm(graph, graph.op("Add", poses, query), layer)
     n_classes = layer.n_out
     poses = layer_norm(graph, graph.slice(poses, 1, 0, n_classes), layer)  # type: ignore[possibly-undefined]
-    said = graph.op("Mul", poses, graph.constant(as_array(layer.weight)))
-    said = graph.reduce("ReduceSum", said, 2)  # (B, n, 1)
-    said = graph.op("Add", said, graph.constant(as_array(layer.bias)[:, None]))
-    won = graph.slice(mass, 1, 0, n_classes)  # type: ignore[possibly-undefined]
-    won = graph.op("Log", graph.op("Add", won, graph.constant(MASS_FLOOR)))
-    heard = graph.op("Mul", won, graph.constant(layer.mass_weight.item()))
-    return graph.op("Add", said, heard)
+    logits = graph.op("Mul", poses, graph.constant(as_array(layer.weight)))
+    logits = graph.reduce("ReduceSum", logits, 2)  # (B, n, 1)
+    logits = graph.op("Add", logits, graph.constant(as_array(layer.bias)[:, None]))
+    mass = graph.slice(mass, 1, 0, n_classes)  # type: ignore[possibly-undefined]
+    mass = graph.op("Log", graph.op("Add", mass, graph.constant(MASS_FLOOR)))
+    from_mass = graph.op("Mul", mass, graph.constant(layer.mass_weight.item()))
+    return graph.op("Add", logits, from_mass)
 
 
 def linear(graph: Graph, values: str, part: nn.Linear) -> str:
@@ -233,7 +230,7 @@ def layer_norm(graph: Graph, values: str, layer: AttentionLayer) -> str:
 def softmax(
     graph: Graph, logits: str, n_parents: int, leak: int, compete: bool, *, axis: int
 ) -> str:
-    """Softmax over the parents, and over one more of logit zero if it may leak.
+    """Append a softmax over the parents, with one more of logit zero if leaky.
 
     Parents that do not compete have a sigmoid each (`coupling_softmax`).
     """
@@ -249,7 +246,7 @@ def softmax(
 
 
 class Agreement:
-    """What children give their parents, and how far the two agree."""
+    """The votes of children for their parents, and how far the two agree."""
 
     def __init__(self, graph: Graph, layer: RoutedLayer, children: str) -> None:
         self.graph, self.children = graph, children
@@ -303,5 +300,5 @@ class Agreement:
 
 
 def as_array(weight: Tensor) -> np.ndarray:
-    """Return a parameter as numpy's."""
+    """Return a parameter as a numpy array."""
     return weight.detach().float().cpu().numpy()

@@ -1,8 +1,8 @@
 """A capsule network as one ONNX graph: word numbers in, scores of the classes out.
 
-The only input is `ids` (B, T), 0 after a text's end; B and T may be anything. Which
-places are padding and which texts have no known word is told from the numbers, so the
-scores are those of `TextClassifier.scores` whatever a text is padded to.
+The only input is `ids` (B, T), 0 after a text's end; B and T may be anything. The
+numbers tell which places are padding and which texts have no known word, so the scores
+are those of `TextClassifier.scores`, whatever a text is padded to.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 __all__ = ["network_graph"]
 
 FAR = 2.0**20  # past the last place of any text
-MAX_BYTES = 2_000_000_000  # what one protobuf file can hold, with room for the nodes
+MAX_BYTES = 2_000_000_000  # one protobuf file can hold this, with room for the nodes
 
 
 def network_graph(
@@ -105,8 +105,8 @@ def write_network(
         mask = repeat_first(graph, anything, 2 * edge)
         if network.pad_to is None:
             start = first_tokens(graph, mask, branch.min_tokens)
-            said = repeat_first(graph, words, 2 * edge)
-            mask = graph.op("Mul", graph.op("Max", said, start), readable)
+            real = repeat_first(graph, words, 2 * edge)
+            mask = graph.op("Mul", graph.op("Max", real, start), readable)
         poses.append(write_branch(graph, branch, wide, mask))  # (B, 1, J, H)
     if isinstance(branches[0].classes, AttentionLayer):  # logits, (B, n_classes, 1)
         scores = graph.op("Sigmoid", graph.op("Mean", *poses))
@@ -122,7 +122,7 @@ def write_network(
 
 
 def is_per_child(classes: nn.Module) -> bool:
-    """Tell whether every child of the classes has a transform of its own."""
+    """Tell whether every child of the classes has its own transform."""
     return isinstance(classes, RoutedLayer) and classes.transform.ndim == 4
 
 
@@ -190,9 +190,10 @@ def write_branch(graph: Graph, branch: NgramBranch, vectors: str, mask: str) -> 
 def child_weight(
     graph: Graph, layer: RoutedLayer, capsules: str, inside: str, C: int
 ) -> str:
-    """Return what couplings of (B, P, C, D) are multiplied by, (B, P, C, 1).
+    """Return the factor (B, P, C, 1) of the couplings of capsules (B, P, C, D).
 
-    It is zero where inside (B, 1, P) is, elsewhere a capsule's length if amended.
+    It is zero where inside (B, 1, P) is zero; elsewhere a capsule's length if amended,
+    or else one.
     """
     place = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, P, 1)
     place = graph.op("Unsqueeze", place, graph.integers(3))  # (B, P, 1, 1)
@@ -205,7 +206,7 @@ def write_conv_capsules(
     graph: Graph, layer: ConvCapsules, capsules: str, weight: str, inside: str
 ) -> str:
     """Route (B, P, C, D) in windows of positions; return their parents (B, W, J, D)."""
-    # A window reaching past the text has no say, its inner positions included.
+    # A window that reaches past the text does not vote at all.
     whole = graph.op("Transpose", inside, perm=[0, 2, 1])  # (B, W, 1)
     whole = graph.op("Unsqueeze", whole, graph.integers(3))  # (B, W, 1, 1)
     children = windows(graph, capsules, layer.window)  # (B, W, K·C, D)

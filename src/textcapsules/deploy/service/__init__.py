@@ -1,5 +1,7 @@
 """Serve models over HTTP, with a page to try them on.
 
-`limits`, `models`, `batching`, `metrics`, `replies`, `schema`, `answers`, `guard`,
-`connections`, `app`, `run`.
+A request passes `connections` (how many, how slow), `guard` (headers, token, size),
+`app` (the routes) and `answers` (check, queue, decide). `batching` is the queue and the
+thread that runs the model. `schema` says what requests and answers look like, `limits`
+how much is accepted, `metrics` what is counted. `run` starts and stops it all.
 """

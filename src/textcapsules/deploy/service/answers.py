@@ -1,4 +1,4 @@
-"""From a request's texts to its answer: check, queue, decide, word."""
+"""From a request's texts to its answer: check, queue, decide, format."""
 
 import asyncio
 import re
@@ -23,15 +23,15 @@ __all__ = ["Service"]
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Kind(NamedTuple):
-    """What a batch is of: texts for one model, all with as many phrases or none."""
+class BatchKey(NamedTuple):
+    """What all texts of a batch share: the model, and the number of phrases."""
 
     model: str
     phrases: int | None  # None: no explanations
 
 
 class Scored(NamedTuple):
-    """What the model has to say of one text."""
+    """The model's scores and explanation of one text."""
 
     scores: NDArray[np.float32]  # (J,)
     known: int  # of the words read
@@ -40,7 +40,7 @@ class Scored(NamedTuple):
 
 
 class Service:
-    """The models, the thread that runs them, and what has been counted."""
+    """The models, the thread that runs them, and the counts."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Service:
         )
         self.metrics = Metrics(lambda: self.batcher.waiting)
 
-    def score(self, kind: Kind, texts: list[str]) -> list[Scored]:
-        """Read one batch; runs in the model's thread."""
-        classifier = self.models[kind.model]
+    def score(self, key: BatchKey, texts: list[str]) -> list[Scored]:
+        """Score one batch; runs in the model's thread."""
+        classifier = self.models[key.model]
         scores, known, words, _ = classifier.read(texts)
         explanations: Sequence[Explanation | None] = [None] * len(texts)
-        if kind.phrases is not None:
-            explanations = explain(classifier, texts, top=kind.phrases)
+        if key.phrases is not None:
+            explanations = explain(classifier, texts, top=key.phrases)
         rows = zip(scores, known.tolist(), words.tolist(), explanations, strict=True)
         return [Scored(*row) for row in rows]
 
@@ -81,13 +81,13 @@ class Service:
             raise RefusedError(422, message)
         check_decision(request)
         check_texts(texts, self.limits, explain=request.explain)
-        kind = Kind(name, request.phrases if request.explain else None)
-        scored = await self.queue(kind, texts)
-        if not all(np.isfinite(one.scores).all() for one in scored):
+        key = BatchKey(name, request.phrases if request.explain else None)
+        scored = await self.queue(key, texts)
+        if not all(np.isfinite(each.scores).all() for each in scored):
             message = f"the scores of {name!a:.60} must be finite; got NaN or infinity"
             raise RefusedError(503, message)
         self.metrics.texts.labels(name, str(request.explain).lower()).inc(len(texts))
-        predictions = word_predictions(self.models[name], scored, request)
+        predictions = format_predictions(self.models[name], scored, request)
         return {"model": name, "predictions": predictions}
 
     def pick_model(self, name: str | None) -> str:
@@ -100,10 +100,10 @@ class Service:
             raise RefusedError(404, f"model must be one of {served}; got {name!a:.60}")
         return name
 
-    async def queue(self, kind: Kind, texts: Sequence[str]) -> list[Scored]:
-        """Wait for the model, but not for ever."""
+    async def queue(self, key: BatchKey, texts: Sequence[str]) -> list[Scored]:
+        """Wait for the model's answer, up to the time limit."""
         try:
-            results = self.batcher.submit(kind, texts)
+            results = self.batcher.submit(key, texts)
         except QueueFullError as error:
             wait = str(error.retry_after)
             message = f"the queue must have room; got a full one. Wait {wait} s"
@@ -130,13 +130,13 @@ class Service:
 
 
 def describe(name: str, classifier: TextClassifier) -> dict[str, Any]:
-    """Return what a client needs to know of a model."""
+    """Return what a client needs to know about a model."""
     labels = classifier.labels
     pairs = zip(labels.names, labels.thresholds, strict=True)
     return {
         "name": name,
         "task": labels.task,
-        "labels": [{"name": name, "threshold": least} for name, least in pairs],
+        "labels": [{"name": name, "threshold": value} for name, value in pairs],
         "explains": can_explain(classifier),
         "reads": reads(classifier),
         "max_tokens": classifier.config.text.max_tokens,
@@ -144,12 +144,12 @@ def describe(name: str, classifier: TextClassifier) -> dict[str, Any]:
 
 
 def reads(classifier: TextClassifier) -> str:
-    """Return what the tokens of a model are."""
+    """Return what the model reads: words or characters."""
     return "characters" if classifier.tokenizer.rule == "characters" else "words"
 
 
 def check_decision(request: PredictRequest) -> None:
-    """Refuse a threshold for the highest label alone."""
+    """Refuse a threshold where only the highest label is asked for."""
     if request.threshold is not None and request.multi_label is False:
         raise RefusedError(
             422, "threshold must go with all labels past it; got multi_label: false"
@@ -157,11 +157,11 @@ def check_decision(request: PredictRequest) -> None:
 
 
 def check_texts(texts: Sequence[str], limits: Limits, *, explain: bool) -> None:
-    """Refuse too many texts and too long ones."""
-    most = min(limits.max_texts, limits.max_explained if explain else len(texts))
-    if len(texts) > most:
+    """Refuse too many texts, and texts that are too long."""
+    limit = min(limits.max_texts, limits.max_explained if explain else len(texts))
+    if len(texts) > limit:
         what = "texts to explain" if explain else "texts"
-        raise RefusedError(422, f"{what} must be at most {most}; got {len(texts)}")
+        raise RefusedError(422, f"{what} must be at most {limit}; got {len(texts)}")
     for place, text in enumerate(texts):
         if len(text) > limits.max_characters:
             raise RefusedError(
@@ -169,50 +169,50 @@ def check_texts(texts: Sequence[str], limits: Limits, *, explain: bool) -> None:
                 f"texts.{place} must have at most {limits.max_characters} characters; "
                 f"got {len(text)}",
             )
-        if SURROGATE.search(text):  # JSON can spell it, but no text has it
+        if SURROGATE.search(text):  # JSON can hold it, but it is no character
             raise RefusedError(
                 422, f"texts.{place} must be Unicode; got half a surrogate pair"
             )
 
 
-def word_predictions(
+def format_predictions(
     classifier: TextClassifier, scored: list[Scored], request: PredictRequest
 ) -> list[dict[str, Any]]:
     """Return the answer's predictions, decided as `TextClassifier.predict` does."""
-    rows = np.stack([one.scores for one in scored])
+    rows = np.stack([each.scores for each in scored])
     decided = classifier.decide(
         rows, multi_label=request.multi_label, threshold=request.threshold
     )
     predictions = []
-    for one, chosen in zip(scored, decided, strict=True):
+    for each, chosen in zip(scored, decided, strict=True):
         names = classifier.labels.names
         prediction: dict[str, Any] = {
-            "labels": classifier.names(one.scores, chosen),
-            "scores": dict(zip(names, one.scores.tolist(), strict=True)),
-            "readable": bool((one.scores > 0).any()),
-            "known": one.known,
-            "words": one.words,
+            "labels": classifier.names(each.scores, chosen),
+            "scores": dict(zip(names, each.scores.tolist(), strict=True)),
+            "readable": bool((each.scores > 0).any()),
+            "known": each.known,
+            "words": each.words,
         }
-        if one.explanation is not None:
-            prediction["explanation"] = word_explanation(one.explanation)
+        if each.explanation is not None:
+            prediction["explanation"] = format_explanation(each.explanation)
         predictions.append(prediction)
     return predictions
 
 
-def word_explanation(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as the answer has it."""
+def format_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation in the form of the answer."""
     orphan = explanation.orphan
     return {
         "method": explanation.method,
         "tokens": [{"start": t.start, "end": t.end} for t in explanation.tokens],
-        "labels": {one.label: word_label(one) for one in explanation.labels},
-        "orphan": None if orphan is None else word_label(orphan),
+        "labels": {each.label: format_label(each) for each in explanation.labels},
+        "orphan": None if orphan is None else format_label(orphan),
         "orphan_share": explanation.orphan_share,
         "leak": explanation.leak,
     }
 
 
-def word_label(label: LabelExplanation) -> dict[str, Any]:
+def format_label(label: LabelExplanation) -> dict[str, Any]:
     """Return one label's phrases and token strengths, short enough to send."""
     phrases = [
         {

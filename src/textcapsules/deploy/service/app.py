@@ -1,7 +1,4 @@
-"""The colours of the reports, as the page's style sheet reads them.
-
-The service as an ASGI application: routes, guards and the page.
-"""
+"""The service as an ASGI application: routes, guards and the page."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -37,22 +34,9 @@ from textcapsules.draw.palette import DARK, LIGHT, Theme
 __all__ = ["colour_sheet", "create_app"]
 
 
-def colour_sheet() -> str:
-    """Return a style sheet of custom properties, light and dark."""
-    dark = f"@media (prefers-color-scheme: dark) {{ {properties(DARK)} }}"
-    return f"{properties(LIGHT)}\n{dark}\n"
-
-
-def properties(theme: Theme) -> str:
-    """Return one theme's colours: `--ink` and so on, `--label-0` and so on."""
-    named = {name: value for name, value in theme._asdict().items() if name != "labels"}
-    named |= {f"label-{place}": value for place, value in enumerate(theme.labels)}
-    return f":root {{ {' '.join(f'--{k}: {v};' for k, v in named.items())} }}"
-
-
 PAGE = Path(str(files("textcapsules.deploy.service") / "page"))
 COLOURS = "/colours.css"
-KINDS = {  # not left to the machine's own list, which may lack them
+MEDIA_TYPES = {  # the machine's own list may lack them
     ".css": "text/css",
     ".html": "text/html",
     ".js": "text/javascript",
@@ -70,7 +54,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         422: "The request is not valid; the message says why.",
         429: "The queue is full; Retry-After says when to come back.",
         500: "A fault of the service.",
-        503: "There are too many connections, or the model is not in order.",
+        503: "There are too many connections, or the model cannot score.",
         504: "The answer took too long.",
     }.items()
 }
@@ -87,7 +71,7 @@ def create_app(
 
     Args:
         service: the models; it runs while the application does.
-        token: what clients must bring to all but the page and the health checks.
+        token: clients must send it, except for the page and the health checks.
         origins: web pages of other origins that may call the service.
         hosts: names the service answers to, `*` for any.
     """
@@ -111,9 +95,7 @@ def create_app(
     add_page(app)
     # Added from the inside out.
     limits = service.limits
-    app.add_middleware(
-        BodyGuard, most_bytes=limits.max_bytes, seconds=limits.time_limit
-    )
+    app.add_middleware(BodyGuard, max_bytes=limits.max_bytes, seconds=limits.time_limit)
     if token is not None:
         app.add_middleware(TokenGuard, token=token, is_guarded=is_guarded)
     if origins:
@@ -136,28 +118,41 @@ def is_guarded(path: str) -> bool:
 
 def page_files() -> dict[str, Path]:
     """Return the files of the page by their paths."""
-    found = {f"/{file.name}": file for file in PAGE.iterdir() if file.suffix in KINDS}
-    return {"/": found.pop("/index.html"), **found}
+    paths = {f"/{f.name}": f for f in PAGE.iterdir() if f.suffix in MEDIA_TYPES}
+    return {"/": paths.pop("/index.html"), **paths}
 
 
 def known_paths(app: FastAPI) -> set[str]:
-    """Return the paths to count by; any other could hold anything."""
+    """Return the paths to count by; any other path could hold a text."""
     return {"/openapi.json", COLOURS, *page_files(), *app.openapi()["paths"]}
 
 
 def add_page(app: FastAPI) -> None:
-    """Add the page, file by file: a folder would answer for the API's paths too."""
+    """Add the page, file by file: a folder would also answer for the API's paths."""
     colours = partial(Response, colour_sheet(), media_type="text/css")
     app.add_route(COLOURS, page_route(colours), include_in_schema=False)
     for path, file in page_files().items():
-        reply = partial(FileResponse, file, media_type=KINDS[file.suffix])
+        reply = partial(FileResponse, file, media_type=MEDIA_TYPES[file.suffix])
         app.add_route(path, page_route(reply), include_in_schema=False)
+
+
+def colour_sheet() -> str:
+    """Return the colours of the reports as custom properties, light and dark."""
+    dark = f"@media (prefers-color-scheme: dark) {{ {properties(DARK)} }}"
+    return f"{properties(LIGHT)}\n{dark}\n"
+
+
+def properties(theme: Theme) -> str:
+    """Return one theme's colours: `--ink` and so on, `--label-0` and so on."""
+    named = {name: value for name, value in theme._asdict().items() if name != "labels"}
+    named |= {f"label-{place}": value for place, value in enumerate(theme.labels)}
+    return f":root {{ {' '.join(f'--{k}: {v};' for k, v in named.items())} }}"
 
 
 def page_route(
     reply: Callable[[], Response],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return a route that always answers the same."""
+    """Return a route that always gives the same answer."""
 
     async def send(request: Request) -> Response:
         return reply()

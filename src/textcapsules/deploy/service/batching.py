@@ -2,10 +2,9 @@
 
 Requests hand in jobs of a few texts. While the model reads one batch, others wait; the
 next batch takes what has gathered, oldest first, so that batches grow with the load and
-a lone request waits for nobody. (A batch may be told to wait a few milliseconds for
-more; four clients on two busy cores gained nothing steady by it.) What was accepted is
-answered, whatever becomes of the other jobs of its batch and even while the service
-stops.
+a single request does not wait. (A batch can wait a few milliseconds for more texts;
+four clients on two busy cores gained nothing by it.) Every accepted job is answered,
+even if other jobs of its batch fail, and even while the service stops.
 """
 
 import logging
@@ -22,7 +21,7 @@ __all__ = ["Batcher", "QueueFullError", "log_fault"]
 
 logger = logging.getLogger(__name__)
 
-# A batch's results, one a text, for the texts of jobs with one key.
+# Returns one result per text, for the texts of jobs with one key.
 Work = Callable[[Any, list[str]], Sequence[Any]]
 
 
@@ -43,10 +42,10 @@ class Job(NamedTuple):
 
 
 class Batcher:
-    """A queue of jobs and the thread that works them off.
+    """A queue of jobs and the thread that runs them.
 
     Args:
-        work: returns one result a text, in their order.
+        work: returns one result per text, in their order.
         queue: how many texts may wait.
         batch: how many texts are read at once; a larger job is one batch.
         batch_wait: seconds to wait for more while a batch is not full.
@@ -81,7 +80,7 @@ class Batcher:
 
     @property
     def is_ready(self) -> bool:
-        """Whether jobs are taken and worked off."""
+        """Whether jobs are accepted and run."""
         return self._thread.is_alive() and not self._stopping
 
     def start(self) -> None:
@@ -120,7 +119,7 @@ class Batcher:
             self._on_batch(texts, seconds)
 
     def _next_batch(self) -> list[Job]:
-        """Wait for jobs and take the oldest with others of its key; none to stop."""
+        """Wait for jobs and take the oldest with others of its key; [] to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._stopping)
             if self._jobs and self._batch_wait:
@@ -141,12 +140,12 @@ class Batcher:
 
 
 def wanted(job: Job) -> bool:
-    """Tell whether somebody still waits for the job, and mark it as running."""
+    """Tell whether a client still waits for the job, and mark it as running."""
     return job.results.set_running_or_notify_cancel()
 
 
 def answer(work: Work, jobs: list[Job]) -> None:
-    """Run some jobs as one batch; if it fails, each alone: one may have spoilt it."""
+    """Run some jobs as one batch; if it fails, run each alone: one may be at fault."""
     if not jobs:
         return
     try:

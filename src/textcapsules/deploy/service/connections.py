@@ -2,9 +2,9 @@
 
 uvicorn limits neither the time that a request's headers take nor the connections of one
 address, so a few hundred silent ones would keep all others out, before any token is
-asked for. Here every connection that waits for its client has a clock, and where there
-is no room for one more, the one that has waited for its client the longest gives way.
-Only a connection whose request is being answered keeps its place.
+asked for. Here every connection that waits for its client has a timer. If there is no
+room for a new connection, the one that has waited longest for its client is closed.
+A connection whose request is being answered is never closed for that.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ __all__ = ["Connection", "Connections", "address_of"]
 
 
 class Group:
-    """Connections that share a limit; 0 is none."""
+    """Connections that share a limit; 0 means no limit."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.open: set[Connection] = set()
         self.waiting: dict[Connection, None] = {}  # for their clients, longest first
 
     def make_room(self) -> bool:
-        """Tell whether one more fits, if need be in place of one that waits."""
-        if not self.most or len(self.open) < self.most:
+        """Tell whether one more fits; close one that waits if needed."""
+        if not self.limit or len(self.open) < self.limit:
             return True
         if self.waiting:
             next(iter(self.waiting)).give_way()
-        return len(self.open) < self.most
+        return len(self.open) < self.limit
 
 
 class Connections:
@@ -51,14 +51,14 @@ class Connections:
         metrics.connections.set_function(lambda: len(self.all.open))
 
     def enter(self, connection: "Connection", address: str) -> str:
-        """Take a connection in, or return why not."""
+        """Accept a connection, or return the reason why not."""
         limit = self.limits.max_per_address
         group = self.addresses.get(address) or Group(limit)
         if not group.make_room():
             return f"connections per address must be at most {limit}; got more"
         if not self.all.make_room():
-            return f"connections must be at most {self.all.most}; got more"
-        self.addresses[address] = group  # gone if its last connection gave way
+            return f"connections must be at most {self.all.limit}; got more"
+        self.addresses[address] = group  # make_room may have removed it
         self.all.open.add(connection)
         group.open.add(connection)
         return ""
@@ -73,20 +73,20 @@ class Connections:
     def leave(self, connection: "Connection", address: str) -> None:
         """Forget a connection."""
         group = self.addresses.get(address)
-        for one in (self.all, group):
-            if one is not None:
-                one.open.discard(connection)
-                one.waiting.pop(connection, None)
+        for each in (self.all, group):
+            if each is not None:
+                each.open.discard(connection)
+                each.waiting.pop(connection, None)
         if group is not None and not group.open:
             del self.addresses[address]
 
 
 class Connection(H11Protocol):
-    """uvicorn's HTTP connection with a clock, and with errors in the service's form.
+    """uvicorn's HTTP connection with a timer, and with errors in the service's form.
 
-    Its turn says what it waits for: `headers` of the first or of a begun request, a
+    `waits_for` says what comes next: `headers` of the first or of a begun request, a
     `body`, the service's own `answer`, the `rest` of a body that was answered before
-    its end, or nothing (`idle`). `BodyGuard` has the clock of a body.
+    its end, or nothing (`idle`). `BodyGuard` has the timer of a body.
     """
 
     def __init__(self, *args: Any, connections: Connections, **kwargs: Any) -> None:
@@ -99,14 +99,14 @@ class Connection(H11Protocol):
         }
         self.address = ""
         self.is_in = False
-        self.turn = ""
-        self.clock: asyncio.TimerHandle | None = None
-        self.unread_clock: asyncio.TimerHandle | None = None
+        self.waits_for = ""
+        self.timer: asyncio.TimerHandle | None = None
+        self.unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or refuse the connection."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # tell of every answer not yet taken
+        transport.set_write_buffer_limits(0)  # so that unread answers are noticed
         self.address = address_of(self.client)
         refusal = self.others.enter(self, self.address)
         if refusal:
@@ -118,11 +118,11 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         super().connection_lost(exc)
-        self.stop_unread_clock()
+        self.stop_unread_timer()
         self.leave()
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Read more bytes."""
         super().data_received(data)
         self.watch()
 
@@ -132,22 +132,22 @@ class Connection(H11Protocol):
         self.watch()
 
     def pause_writing(self) -> None:
-        """Start the clock of an answer that the client does not take."""
+        """Start the timer of an answer that the client does not take."""
         super().pause_writing()
         seconds = self.others.limits.time_limit
-        self.unread_clock = self.loop.call_later(seconds, self.drop_answer)
+        self.unread_timer = self.loop.call_later(seconds, self.drop_answer)
 
     def resume_writing(self) -> None:
-        """Stop that clock: the answer is taken."""
+        """Stop that timer: the answer is taken."""
         super().resume_writing()
-        self.stop_unread_clock()
+        self.stop_unread_timer()
 
     def drop_answer(self) -> None:
         """Close at once: the client does not take its answer."""
         self.others.metrics.cut.labels("slow").inc()
         self.transport.abort()
 
-    def find_turn(self) -> str:
+    def next_event(self) -> str:
         """Return what the connection waits for now."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -157,40 +157,40 @@ class Connection(H11Protocol):
         return "headers" if cycle is None or self.conn.trailing_data[0] else "idle"
 
     def watch(self) -> None:
-        """Set the clock when the turn changes; more bytes alone win no time."""
-        turn = self.find_turn()
-        if not self.is_in or turn == self.turn:
+        """Set the timer when the next event changes; more bytes give no more time."""
+        event = self.next_event()
+        if not self.is_in or event == self.waits_for:
             return
-        self.turn = turn
-        self.others.mark(self, self.address, waits=turn != "answer")
-        self.stop_clock()
-        if turn in self.seconds:
-            self.clock = self.loop.call_later(self.seconds[turn], self.give_up)
+        self.waits_for = event
+        self.others.mark(self, self.address, waits=event != "answer")
+        self.stop_timer()
+        if event in self.seconds:
+            self.timer = self.loop.call_later(self.seconds[event], self.give_up)
 
-    def stop_clock(self) -> None:
-        """Stop the clock if it runs."""
-        if self.clock is not None:
-            self.clock.cancel()
-            self.clock = None
+    def stop_timer(self) -> None:
+        """Stop the timer if it runs."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
-    def stop_unread_clock(self) -> None:
-        """Stop the clock of an answer if it runs."""
-        if self.unread_clock is not None:
-            self.unread_clock.cancel()
-            self.unread_clock = None
+    def stop_unread_timer(self) -> None:
+        """Stop the timer of an answer if it runs."""
+        if self.unread_timer is not None:
+            self.unread_timer.cancel()
+            self.unread_timer = None
 
     def leave(self) -> None:
         """Give the place back, once."""
-        self.stop_clock()
+        self.stop_timer()
         if self.is_in:
             self.is_in = False
             self.others.leave(self, self.address)
 
     def give_up(self) -> None:
         """Close a connection whose time is up; say why if a request had begun."""
-        if self.turn != "idle":
+        if self.waits_for != "idle":
             self.others.metrics.cut.labels("slow").inc()
-        if self.turn == "headers" and self.conn.trailing_data[0]:
+        if self.waits_for == "headers" and self.conn.trailing_data[0]:
             seconds = self.others.limits.header_limit
             self.refuse(408, f"headers must arrive within {seconds:g} s; they did not")
         self.transport.close()
@@ -206,8 +206,8 @@ class Connection(H11Protocol):
         begun = self.cycle is not None and not self.cycle.response_complete
         hint = getattr(sys.exception(), "error_status_hint", 400)
         if hint == 431 and not begun:
-            most = self.config.h11_max_incomplete_event_size
-            self.refuse(431, f"headers must have at most {most} bytes; they have more")
+            limit = self.config.h11_max_incomplete_event_size
+            self.refuse(431, f"headers must have at most {limit} bytes; they have more")
         else:
             self.refuse(400, "the request must be HTTP/1.1; it cannot be read as such")
 
@@ -231,7 +231,7 @@ class Connection(H11Protocol):
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """Return what a client has one of: its IPv4 address, or the /64 of its IPv6."""
+    """Return what a client counts by: its IPv4 address, or the /64 of its IPv6 one."""
     if client is None:
         return ""
     address = ipaddress.ip_address(client[0].partition("%")[0])

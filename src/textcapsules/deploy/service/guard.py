@@ -1,7 +1,7 @@
-"""What stands between a connection and the service: tokens, sizes, headers, counts.
+"""Checks between a connection and the service: tokens, sizes, headers, counts.
 
 Each guard is a plain ASGI middleware. None of them logs a body, a query or a path that
-is not one of ours, since any of these may hold a text.
+is not one of ours, because any of these may hold a text.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ HEADERS = {
 PORT = re.compile(r":\d*$")
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
-# How many times its limit a body may have and still be read to its end, unused: a
-# client that is cut off while it sends may never see why.
+# A body of up to this many times the limit is read to its end, unused: a client that
+# is cut off while it sends may never see why.
 READ_OUT = 8
 
 
@@ -58,7 +58,7 @@ class OuterGuard:
         self.app, self.metrics, self.paths = app, metrics, frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -92,9 +92,9 @@ class OuterGuard:
 
 
 class HostGuard:
-    """Answer only to some names, `*` for any.
+    """Answer only to some host names, `*` for any.
 
-    On a loopback address a foreign name means that a web page has had its own name
+    On a loopback address, a foreign name means that a web page has made its own name
     point here.
     """
 
@@ -102,7 +102,7 @@ class HostGuard:
         self.app, self.hosts = app, frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request."""
+        """Handle one request."""
         if scope["type"] == "http" and "*" not in self.hosts:
             name = PORT.sub("", Headers(scope=scope).get("host", "")).lower()
             if name not in self.hosts:
@@ -125,11 +125,11 @@ class TokenGuard:
         self.expected = digest(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request."""
+        """Handle one request."""
         if scope["type"] == "http" and self.is_guarded(scope["path"]):
             given = Headers(scope=scope).get("authorization", "")
             kind, _, token = given.partition(" ")
-            # Digests are of one length: the comparison's time says nothing.
+            # Digests have one length, so the time of the comparison tells nothing.
             right = hmac.compare_digest(digest(token.strip()), self.expected)
             if kind.lower() != "bearer" or not right:
                 reply = error_reply(
@@ -150,14 +150,14 @@ def digest(token: str) -> bytes:
 class BodyGuard:
     """Read a body before anything else does, if it is short and quick enough."""
 
-    def __init__(self, app: ASGIApp, most_bytes: int, seconds: float) -> None:
-        self.app, self.most_bytes, self.seconds = app, most_bytes, seconds
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
+        self.app, self.max_bytes, self.seconds = app, max_bytes, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request."""
+        """Handle one request."""
         headers = Headers(scope=scope) if scope["type"] == "http" else {}
         if "content-length" in headers and "transfer-encoding" in headers:
-            # Two lengths: a proxy may go by the other, and find another request in it.
+            # Two lengths: a proxy may use the other, and find a second request in it.
             message = "body must have one length; got content-length and chunks"
             reply = error_reply(400, message, {"Connection": "close"})
             await reply(scope, receive, send)
@@ -175,7 +175,7 @@ class BodyGuard:
             await error_reply(408, message)(scope, receive, send)
             return
         if body is None:
-            message = f"body must have at most {self.most_bytes} bytes; it has more"
+            message = f"body must have at most {self.max_bytes} bytes; it has more"
             await error_reply(413, message)(scope, receive, send)
             return
         await self.app(scope, replay(body, receive), send)
@@ -183,22 +183,22 @@ class BodyGuard:
     async def read(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the body, or None if it is too long."""
         declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared) > READ_OUT * self.most_bytes:
+        if declared.isdecimal() and int(declared) > READ_OUT * self.max_bytes:
             return None
         body, n_bytes, more = bytearray(), 0, True
-        while more and n_bytes <= READ_OUT * self.most_bytes:
+        while more and n_bytes <= READ_OUT * self.max_bytes:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ConnectionError
             part = message.get("body", b"")
             n_bytes, more = n_bytes + len(part), message.get("more_body", False)
-            if n_bytes <= self.most_bytes:
+            if n_bytes <= self.max_bytes:
                 body += part
-        return bytes(body) if n_bytes <= self.most_bytes else None
+        return bytes(body) if n_bytes <= self.max_bytes else None
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body first, then what the connection says."""
+    """Return a `receive` that gives the body first, then the connection's messages."""
     parts: list[Message] = [{"type": "http.request", "body": body}]
 
     async def receive_again() -> Message:

@@ -1,4 +1,4 @@
-"""How much the service takes on before it says no."""
+"""How much the service accepts before it refuses."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Checked):
-    """Bounds of a request, of a batch, of the queue, of connections and of time."""
+    """Limits of a request, a batch, the queue, connections and time."""
 
     max_texts: int = option(256, "Texts in a request.", low=1, high=1_000_000)
     max_explained: int = option(
@@ -45,7 +45,7 @@ class Limits(Checked):
     )
 
     def __post_init__(self) -> None:
-        """Check every field, then what must fit together."""
+        """Check every field, then those that must fit together."""
         super().__post_init__()
         if self.queue < self.max_texts:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What the service counts, in Prometheus' form."""
+"""What the service counts, in the format of Prometheus."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """Counters of one service, in a registry of its own."""
+    """The counters of one service, in their own registry."""
 
     def __init__(self, waiting: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
@@ -83,5 +83,5 @@ class Metrics:
         self.batch_seconds.observe(seconds)
 
     def page(self) -> bytes:
-        """Return all of it as Prometheus reads it."""
+        """Return all counts as Prometheus reads them."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""Run the service: a socket, a token, signals, and a stop that loses nothing."""
+"""Run the service: models, socket, token, signals, and a stop that loses nothing."""
 
 import asyncio
 import ipaddress
@@ -41,10 +41,10 @@ TOKEN = re.compile(r"[\x21-\x7e]{16,}")
 ORIGIN = re.compile(r"\*|https?://[^\s/?#]+")
 BACKLOG = 256  # connections that wait to be accepted
 HEADER_BYTES = 16 * 1024
-# A name of one's own, as in `tickets=runs/demo/model`.
+# A name given by the user, as in `tickets=runs/demo/model`.
 NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 
-# Read once before anyone waits: the first texts compile the kernels.
+# Scored once before the first request: the first texts compile the kernels.
 WARM_UP = ["warm up", "the quick brown fox jumps over the lazy dog " * 4]
 
 
@@ -60,19 +60,19 @@ def serve(
     threads: int | None = None,
     on_ready: Callable[[str, list[str]], None] = lambda url, names: None,
 ) -> None:
-    """Serve models until SIGINT or SIGTERM, then finish what was accepted.
+    """Serve models until SIGINT or SIGTERM, then answer all accepted requests.
 
     Args:
         places: model folders, each as `FOLDER` or `NAME=FOLDER`.
-        host: where to listen; an address that others can reach asks for a token.
+        host: where to listen; an address that others can reach requires a token.
         port: 0 takes any that is free.
-        token_file: holds the token that clients must bring.
+        token_file: holds the token that clients must send.
         origins: web pages of other origins that may call the service.
-        limits: how much is taken on.
+        limits: how much is accepted.
         device: where the models run.
         threads: of the model on a CPU; by default all cores but one, which is left
             to the connections.
-        on_ready: called with the address and the models' names once all is up.
+        on_ready: called with the address and the models' names when the service runs.
     """
     require_extra()
     token = None if token_file is None else read_token(token_file)
@@ -111,7 +111,7 @@ def name_models(places: Sequence[str]) -> dict[str, Path]:
 def load_models(
     folders: Mapping[str, Path], device: str = "auto"
 ) -> dict[str, TextClassifier]:
-    """Load every model and let it read a first text; refuse one that cannot score."""
+    """Load every model and score first texts; refuse a model with scores of NaN."""
     models = {
         name: TextClassifier.load(folder, device) for name, folder in folders.items()
     }
@@ -126,14 +126,14 @@ def load_models(
 
 
 def check_start(host: str = "127.0.0.1", port: int = 8000) -> None:
-    """Refuse now what would keep `serve` from starting after other, longer work."""
+    """Check now, before other, longer work, that `serve` will be able to start."""
     require_extra()
     with listening_socket(host, port):
         pass
 
 
 def require_extra() -> None:
-    """Say so if the libraries of the extra are missing."""
+    """Raise an error if the libraries of the extra are missing."""
     for name in ("fastapi", "prometheus_client", "uvicorn"):
         try:
             import_module(name)
@@ -163,7 +163,7 @@ def read_token(path: Path) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Tell whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
 def check_reach(
     host: str, origins: Sequence[str], *, local: bool, token: str | None
 ) -> None:
-    """Refuse to be open to others without a token, and origins that are none."""
+    """Refuse to be open to others without a token, and malformed origins."""
     if not local and token is None:
         raise ConfigError(
             f"host must be 127.0.0.1 where no token is asked for; got {host}. "
@@ -193,8 +193,8 @@ def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
     if not 0 <= port <= 65535:
         raise ConfigError(f"port must be from 0 to 65535; got {port}.")
     try:
-        # Without its protocol named, asyncio would leave a connection's small packets
-        # to wait for each other: 40 ms an answer.
+        # Without the protocol, asyncio would let a connection's small packets wait for
+        # each other: 40 ms per answer.
         family, kind, protocol, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
         )[0]
@@ -207,7 +207,7 @@ def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(place)
-            listener.listen()  # another program's bind alone would not be told
+            listener.listen()  # a bind alone does not notice another program's
         except OSError as error:
             raise ConfigError(
                 f"port must be free; got {port} on {host}: {error.strerror}. Name "
@@ -223,7 +223,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def raise_open_files(connections: int) -> None:
-    """Let the process have so many connections, or say that it cannot.
+    """Let the process open that many connections, or raise an error.
 
     Some more are accepted before the first of them can be closed.
     """
@@ -260,7 +260,7 @@ def server_config(app: Any, service: "Service") -> "uvicorn.Config":
         server_header=False,
         backlog=BACKLOG,
         h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_keep_alive=ceil(limits.idle_limit) + 1,  # our own clock is before it
+        timeout_keep_alive=ceil(limits.idle_limit) + 1,  # our own timer comes first
         timeout_graceful_shutdown=int(limits.time_limit) + 5,
     )
 
@@ -268,7 +268,7 @@ def server_config(app: Any, service: "Service") -> "uvicorn.Config":
 def run_server(
     config: "uvicorn.Config", listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
-    """Answer requests until a signal comes; a second Ctrl-C waits for nobody."""
+    """Answer requests until a signal comes; a second Ctrl-C ends it at once."""
     import uvicorn
 
     class Server(uvicorn.Server):

@@ -29,7 +29,7 @@ Offset = Annotated[int, Field(ge=0, description="In Unicode code points.")]
 
 
 class PredictRequest(BaseModel):
-    """Texts and what to say of them."""
+    """Texts, and what the answer should hold."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -57,7 +57,7 @@ class PredictRequest(BaseModel):
         bool | None,
         Field(
             strict=True,
-            description="All labels past their thresholds, or the highest alone; by "
+            description="All labels past their thresholds, or only the highest; by "
             "default what the model was trained for.",
         ),
     ] = None
@@ -76,7 +76,7 @@ class PredictRequest(BaseModel):
     ] = False
     phrases: Annotated[
         int,
-        Field(ge=1, le=50, strict=True, description="How many phrases a label."),
+        Field(ge=1, le=50, strict=True, description="How many phrases per label."),
     ] = 10
 
 
@@ -90,7 +90,7 @@ class PhraseReply(BaseModel):
 
 
 class LabelReply(BaseModel):
-    """What spoke for a label: phrases, strongest first, and a strength a token."""
+    """A label's phrases, strongest first, and one strength per token."""
 
     phrases: list[PhraseReply]
     tokens: list[float]
@@ -104,13 +104,13 @@ class TokenReply(BaseModel):
 
 
 class ExplanationReply(BaseModel):
-    """What spoke for every label, and what went to none."""
+    """What spoke for every label, and the shares that went to none."""
 
     method: str
     tokens: list[TokenReply]
     labels: dict[str, LabelReply]
     orphan: LabelReply | None
-    orphan_share: float | None  # None, like the next, where no capsules are
+    orphan_share: float | None  # None, like the next, without capsules
     leak: float | None
 
 
@@ -120,7 +120,7 @@ class PredictionReply(BaseModel):
     labels: list[str]
     scores: dict[str, float]
     readable: Annotated[
-        bool, Field(description="False if the text has not one word the model knows.")
+        bool, Field(description="False if the model knows no word of the text.")
     ]
     known: Annotated[
         int, Field(ge=0, description="How many of the words read the model knows.")
@@ -129,15 +129,15 @@ class PredictionReply(BaseModel):
         int,
         Field(
             ge=0,
-            description="How many words are read: those behind the first max_tokens "
-            "are not. Where characters are read, those count, blanks left out.",
+            description="How many words are read: those after the first max_tokens "
+            "are not. A model of characters counts characters without blanks.",
         ),
     ]
     explanation: ExplanationReply | None = None
 
 
 class PredictReply(BaseModel):
-    """One prediction a text, in the order of the request."""
+    """One prediction per text, in the order of the request."""
 
     model: str
     predictions: list[PredictionReply]
@@ -165,7 +165,7 @@ class ModelReply(BaseModel):
         ),
     ]
     max_tokens: Annotated[
-        int, Field(description="What stands behind them in a text is not read.")
+        int, Field(description="Words of a text after these are not read.")
     ]
 
 
@@ -186,13 +186,13 @@ class ModelList(BaseModel):
 
 
 class StatusReply(BaseModel):
-    """How the service is."""
+    """The state of the service."""
 
     status: str
 
 
 class ErrorDetail(BaseModel):
-    """A word for programs, a sentence for people."""
+    """A reason for programs, a message for people."""
 
     reason: str
     message: str
@@ -223,7 +223,7 @@ EXPECTED = re.compile(r"^\w+ should ")  # as pydantic says it: "List should have
 
 
 class RefusedError(Exception):
-    """A request that gets a status and a sentence in place of an answer."""
+    """A request that gets a status and a message instead of an answer."""
 
     def __init__(
         self, status: int, message: str, headers: Mapping[str, str] | None = None
@@ -235,7 +235,7 @@ class RefusedError(Exception):
 def error_reply(
     status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return a refusal: a word for programs, a sentence for people."""
+    """Return a refusal: a reason for programs, a message for people."""
     reason = REASONS.get(status, "error")
     content = {"error": {"reason": reason, "message": message}}
     return JSONResponse(content, status, dict(headers or {}))
@@ -258,8 +258,8 @@ def add_error_replies(app: FastAPI) -> None:
 
 
 def fault(error: Mapping[str, Any]) -> str:
-    """Word one fault of a request: where, and what was expected there."""
-    place = error["loc"][1:]  # behind "body"
+    """Describe one fault of a request: where it is, and what was expected there."""
+    place = error["loc"][1:]  # after "body"
     if error["type"] == "json_invalid":
         return f"body must be JSON; {error['ctx']['error']} at character {place[0]}"
     if error["type"] == "extra_forbidden":

@@ -2,7 +2,7 @@
 
 const TOKEN = "textcapsules-token";
 
-/** A refusal of the service: its status and its sentence. */
+/** A refusal of the service: its status and its message. */
 export class Refusal extends Error {
   constructor(status, message) {
     super(message);
@@ -42,7 +42,7 @@ async function call(path, options = {}) {
 
 export const models = () => call("v1/models");
 
-/** Predict texts; returns one prediction a text. */
+/** Predict texts; returns one prediction per text. */
 export async function predict(request, signal) {
   const body = JSON.stringify(request);
   const reply = await call("v1/predict", { method: "POST", body, signal });

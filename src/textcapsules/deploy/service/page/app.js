@@ -1,4 +1,4 @@
-// The page: texts side by side, one threshold for all, a link that brings it all back.
+// The page: texts side by side, one threshold for all, a link that restores everything.
 
 import { keepToken, models } from "./api.js";
 import { Card } from "./card.js";
@@ -8,7 +8,7 @@ import { examplesFor } from "./examples.js";
 import { fromFragment, toFragment } from "./link.js";
 import { Table } from "./table.js";
 
-const MOST_TEXTS = 8;
+const MAX_TEXTS = 8;
 
 // Shared with the cards and the table. A null threshold means as calibrated.
 const settings = { model: null, threshold: null, limits: null };
@@ -18,9 +18,9 @@ let table = null;
 
 async function start() {
   try {
-    const found = await models();
-    served = found.models;
-    settings.limits = found.limits;
+    const reply = await models();
+    served = reply.models;
+    settings.limits = reply.limits;
   } catch (error) {
     refused(error);
     return;
@@ -33,18 +33,18 @@ async function start() {
   restore();
 }
 
-/** Show a refusal for all; without a token nothing else works. */
+/** Show a refusal above all texts; ask for the token if it is missing. */
 function refused(error) {
   if (error.status === 401) {
     byId("token-form").hidden = false;
     byId("token").focus();
     return;
   }
-  byId("fault").textContent = `The service does not answer as it should: ${error.message}`;
+  byId("fault").textContent = `The service does not answer as expected: ${error.message}`;
   byId("fault").hidden = false;
 }
 
-/** Bring back what the link holds, or start afresh. */
+/** Restore the state that the link holds, or start with an example. */
 function restore() {
   const state = fromFragment(location.hash);
   settings.model = served.find(({ name }) => name === state?.model) ?? served[0];
@@ -54,7 +54,7 @@ function restore() {
   const fresh = [{ text: group.suits ? group.texts[0] : "", label: "" }];
   cards = [];
   byId("texts").replaceChildren();
-  for (const text of state?.texts.slice(0, MOST_TEXTS) ?? fresh) addCard(text);
+  for (const text of state?.texts.slice(0, MAX_TEXTS) ?? fresh) addCard(text);
   showThreshold();
 }
 
@@ -83,7 +83,7 @@ function removeCard(card) {
 function numberCards() {
   cards.forEach((card, place) => card.number(place + 1, { alone: cards.length === 1 }));
   byId("texts").dataset.cards = String(Math.min(cards.length, 2));
-  byId("add").disabled = cards.length >= MOST_TEXTS;
+  byId("add").disabled = cards.length >= MAX_TEXTS;
 }
 
 function showThreshold() {

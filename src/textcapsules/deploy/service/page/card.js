@@ -1,13 +1,13 @@
-// One text: where it is written, its labels, and what spoke for them.
+// One text: where it is written, its labels, and the phrases that spoke for them.
 
 import { predict } from "./api.js";
-import { decide, leastScore, rank } from "./decide.js";
-import { byId, counted, debounced, make, paint, percent } from "./dom.js";
-import { dress, markedText, ownColours, phraseItems } from "./highlight.js";
+import { decide, thresholdOf, rank } from "./decide.js";
+import { byId, counted, debounced, make, setProperties, percent } from "./dom.js";
+import { setStyle, markedText, pickColours, phraseItems } from "./highlight.js";
 
 const ORPHAN = "(orphan)";
 const SHORT_LIST = 6;
-let made = 0;
+let cardCount = 0;
 
 export class Card {
   /**
@@ -25,7 +25,7 @@ export class Card {
     this.element = byId("card").content.firstElementChild.cloneNode(true);
     this.find = (selector) => this.element.querySelector(selector);
     this.area = this.find("textarea");
-    this.area.id = `text-${(made += 1)}`;
+    this.area.id = `text-${(cardCount += 1)}`;
     this.area.value = text;
     this.listen();
   }
@@ -79,7 +79,7 @@ export class Card {
     this.area.style.height = `${Math.min(this.area.scrollHeight + 2, 480)}px`;
   }
 
-  /** Ask the service about the text; a newer question makes an older one void. */
+  /** Ask the service about the text; a newer question cancels an older one. */
   async ask() {
     this.question?.abort();
     const question = (this.question = new AbortController());
@@ -110,12 +110,12 @@ export class Card {
     this.render();
   }
 
-  /** Show the prediction as the threshold has it now. */
+  /** Show the prediction with the current threshold. */
   render(fault = "") {
     const { model, threshold } = this.settings;
     const readable = this.prediction?.readable ?? false;
     const given = readable ? decide(model, this.prediction.scores, threshold) : [];
-    this.colours = ownColours(given.map((name) => this.place(name)).sort((a, b) => a - b));
+    this.colours = pickColours(given.map((name) => this.place(name)).sort((a, b) => a - b));
     this.showAnswer(given, fault);
     this.showKnown();
     const explained = readable && Boolean(this.prediction.explanation);
@@ -132,11 +132,11 @@ export class Card {
     answer.classList.toggle("fault", Boolean(fault));
     let content = [fault];
     if (!fault && !this.prediction) content = ["No text yet."];
-    else if (!fault && !this.prediction.readable) content = ["No label: the model knows not one word of it."];
+    else if (!fault && !this.prediction.readable) content = ["No label: the model knows no word of this text."];
     else if (!fault && !given.length) content = ["No label: no score is high enough."];
     else if (!fault) content = given.flatMap((name) => [this.chip(name), " "]);
     const shown = make("p", {}, ...content);
-    // What has not changed is not said again.
+    // A screen reader reads only what has changed.
     if (shown.textContent !== answer.textContent) answer.replaceChildren(...shown.childNodes);
   }
 
@@ -151,7 +151,7 @@ export class Card {
 
   chip(name) {
     const score = make("small", {}, ` ${this.prediction.scores[name].toFixed(2)}`);
-    return dress(make("span", { class: "chip" }, name, score), this.place(name), this.colour(name));
+    return setStyle(make("span", { class: "chip" }, name, score), this.place(name), this.colour(name));
   }
 
   place(name) {
@@ -169,13 +169,13 @@ export class Card {
     const isShort = !this.long && ranked.length > SHORT_LIST + 1;
     const shown = isShort ? ranked.slice(0, Math.max(SHORT_LIST, given.length)) : ranked;
     const rows = shown.map((name) => {
-      const row = dress(this.row(name), this.place(name), this.colour(name));
+      const row = setStyle(this.row(name), this.place(name), this.colour(name));
       const isGiven = given.includes(name);
       row.classList.toggle("given", isGiven);
-      paint(row, { score: scores[name], least: leastScore(model, name, threshold) });
+      setProperties(row, { score: scores[name], threshold: thresholdOf(model, name, threshold) });
       row.querySelector(".value").textContent = scores[name].toFixed(2);
       row.querySelector(".state").textContent = isGiven ? "✓" : "";
-      row.querySelector(".said").textContent = isGiven ? ", given" : ", not given";
+      row.querySelector(".state-text").textContent = isGiven ? ", given" : ", not given";
       row.querySelector("button").setAttribute("aria-pressed", String(this.selected === name));
       return row;
     });
@@ -193,12 +193,12 @@ export class Card {
     if (!this.rows.has(name)) {
       const button = make(
         "button",
-        { type: "button", title: `Show what spoke for ${name}` },
+        { type: "button", title: `Show which phrases spoke for ${name}` },
         make("span", { class: "state", "aria-hidden": "true" }),
         make("span", { class: "name" }, name),
         make("span", { class: "bar", "aria-hidden": "true" }, make("i")),
         make("span", { class: "value" }),
-        make("span", { class: "said" }),
+        make("span", { class: "state-text" }),
       );
       button.addEventListener("click", () => this.select(name));
       this.rows.set(name, make("li", {}, button));
@@ -227,17 +227,17 @@ export class Card {
     const { labels, orphan } = this.prediction.explanation;
     const spoken = (name === ORPHAN ? orphan : labels[name]) ?? { tokens: [], phrases: [] };
     const compared = name === ORPHAN ? [spoken] : Object.values(labels);
-    let scale = 1e-9; // the strongest token of all is as dark as can be
+    let scale = 1e-9; // the strongest token of all gets the darkest tint
     for (const { tokens } of compared) for (const strength of tokens) scale = Math.max(scale, strength);
     const shown = name === ORPHAN ? "orphan" : name;
     return { name: shown, place: this.place(name), colour: this.colour(name), ...spoken, scale };
   }
 
   showShares() {
-    const { orphan, orphan_share: lost, leak } = this.prediction.explanation;
+    const { orphan, orphan_share: orphanShare, leak } = this.prediction.explanation;
     if (leak === null) this.find(".shares").hidden = true; // no capsules, no votes
-    const shares = [Math.max(0, 1 - lost - leak), lost, leak];
-    this.find(".stack").querySelectorAll("i").forEach((part, n) => paint(part, { share: shares[n] }));
+    const shares = [Math.max(0, 1 - orphanShare - leak), orphanShare, leak];
+    this.find(".stack").querySelectorAll("i").forEach((part, n) => setProperties(part, { share: shares[n] }));
     this.find(".legend").replaceChildren(
       ...["labels", "orphan", "nobody"].map((name, n) =>
         make("span", { class: `to-${name}` }, `${percent(shares[n])} ${n === 2 ? "to nobody (leak)" : `to the ${name}`}`),
@@ -250,7 +250,7 @@ export class Card {
 }
 
 function reasonsTitle(names) {
-  if (!names.length) return "No label was given; pick one to see what spoke for it";
+  if (!names.length) return "No label was given. Pick one to see which phrases spoke for it";
   if (names[0] === ORPHAN) return "What went to the orphan, the background category";
-  return `What spoke for ${names.join(", ")}`;
+  return `Phrases that spoke for ${names.join(", ")}`;
 }

@@ -1,6 +1,6 @@
-// CSV as RFC 4180 has it: quotes, doubled quotes, line breaks inside cells.
+// CSV as in RFC 4180: quotes, doubled quotes, line breaks inside cells.
 
-/** Return which of comma, semicolon, tab and bar parts the first line. */
+/** Return which of comma, semicolon, tab and bar separates the cells of the first line. */
 export function separatorOf(text) {
   const counts = { ",": 0, ";": 0, "\t": 0, "|": 0 };
   let quoted = false;
@@ -58,7 +58,7 @@ function plainCell(text, start, separator) {
   return { value: text.slice(start, end), end };
 }
 
-/** Return rows with a single quote before texts that begin as a formula; numbers are none. */
+/** Return rows with a single quote before texts that begin like a formula; numbers stay. */
 export function withoutFormulas(rows) {
   const formula = /^[=+\-@\t\r\n]/;
   const number = /^[+-]?[0-9]+([.,][0-9]+)*([eE][+-]?[0-9]+)?$/;
@@ -70,7 +70,7 @@ export function withoutFormulas(rows) {
 export function formatCsv(rows, separator) {
   const risky = new RegExp(`["\\r\\n${separator}]|^\\s|\\s$`);
   const cell = (value) => (risky.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  // A row of one empty cell would be an empty line, and so no row.
+  // A row of one empty cell would be an empty line, which is not read as a row.
   const line = (row) => (row.length === 1 && row[0] === "" ? '""' : row.map(cell).join(separator));
   return rows.map((row) => `${line(row)}\r\n`).join("");
 }

@@ -1,4 +1,4 @@
-// Small ways with the document. What is shown always goes in as text, never as HTML.
+// Small helpers for the document. Content always goes in as text, never as HTML.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -13,14 +13,14 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 /** Set custom properties; the policy of the page forbids style attributes. */
-export function paint(element, properties) {
+export function setProperties(element, properties) {
   for (const [name, value] of Object.entries(properties)) {
     element.style.setProperty(`--${name}`, String(value));
   }
   return element;
 }
 
-/** Call `action` once things have been quiet for a while. */
+/** Call `action` when it has not been asked for again for a while. */
 export function debounced(action, milliseconds) {
   let timer;
   return () => {

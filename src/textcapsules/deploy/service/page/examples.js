@@ -1,5 +1,5 @@
-// Texts to try, written for this page. A group is offered first, and its first text is
-// there from the start, where the model has some of the group's labels.
+// Texts to try, written for this page. If the model has some of a group's labels, the
+// group is offered first, and its first text is shown at the start.
 
 const GROUPS = [
   {
@@ -38,9 +38,9 @@ const GROUPS = [
 /** Return the groups, those that suit a model's labels first, each with `suits`. */
 export function examplesFor(names) {
   const known = new Set(names.map((name) => name.toLowerCase()));
-  const judged = GROUPS.map((group) => ({
+  const groups = GROUPS.map((group) => ({
     ...group,
     suits: group.labels.filter((label) => known.has(label)).length > 1,
   }));
-  return judged.sort((a, b) => b.suits - a.suits);
+  return groups.sort((a, b) => b.suits - a.suits);
 }

@@ -1,23 +1,23 @@
-// The text with what spoke for its labels. A layer is what spoke for one label:
-// { name, place, colour, tokens, phrases, scale }, `place` being the label's in the model.
+// The text with its phrases highlighted. A layer holds the strengths of one label:
+// { name, place, colour, tokens, phrases, scale }; `place` is the label's in the model.
 
-import { make, paint } from "./dom.js";
+import { make, setProperties } from "./dom.js";
 
 const COLOURS = 7; // of the style sheet
 const LINES = ["solid", "dashed", "dotted"];
-const FAINT = 0.12; // below it a token is not marked
-const SECOND = 0.4; // from it on, a second label is shown under the first
+const MIN_STRENGTH = 0.12; // weaker tokens are not marked
+const MIN_SECOND = 0.4; // from here on, a second label is shown under the first
 
 /** Set the colour and the line of a label; the orphan, with no place, is grey. */
-export function dress(element, place, colour = place % COLOURS) {
-  return paint(element, {
+export function setStyle(element, place, colour = place % COLOURS) {
+  return setProperties(element, {
     colour: place < 0 ? "var(--soft)" : `var(--label-${colour})`,
     line: place < 0 ? "dotted" : LINES[Math.floor(place / COLOURS) % LINES.length],
   });
 }
 
-/** Give each of some labels, by place, a colour: its own unless an earlier one has it. */
-export function ownColours(places) {
+/** Give each of some labels, by place, a colour: its usual one unless an earlier label has it. */
+export function pickColours(places) {
   const colours = new Map();
   for (const place of places) {
     let colour = place % COLOURS;
@@ -55,18 +55,18 @@ const weaker = (a, b) => (a.strength < b.strength ? a : b);
 function strongest(layers, number) {
   const ranked = layers
     .map((layer) => ({ layer, strength: (layer.tokens[number] ?? 0) / layer.scale }))
-    .filter(({ strength }) => strength >= FAINT)
+    .filter(({ strength }) => strength >= MIN_STRENGTH)
     .sort((a, b) => b.strength - a.strength);
   if (!ranked.length) return null;
-  const second = ranked[1]?.strength >= SECOND ? ranked[1].layer : null;
+  const second = ranked[1]?.strength >= MIN_SECOND ? ranked[1].layer : null;
   return { ...ranked[0], second };
 }
 
 function mark(text, { layer, strength, second }) {
   const names = [layer.name, second?.name].filter(Boolean).join(" and ");
-  const element = dress(make("mark", { title: names }, text), layer.place, layer.colour);
-  paint(element, { strength: Math.min(1, strength).toFixed(2) });
-  if (second) paint(element, { second: `var(--label-${second.colour})` });
+  const element = setStyle(make("mark", { title: names }, text), layer.place, layer.colour);
+  setProperties(element, { strength: Math.min(1, strength).toFixed(2) });
+  if (second) setProperties(element, { second: `var(--label-${second.colour})` });
   return element;
 }
 
@@ -76,12 +76,12 @@ export function phraseItems(layers, most) {
     const phrases = layer.phrases.filter(({ strength }) => strength > 0).slice(0, most);
     const strongestPhrase = phrases[0]?.strength ?? 1;
     const shown = phrases.map(({ text, strength }) =>
-      paint(
+      setProperties(
         make("span", { class: "phrase" }, make("bdi", {}, text), make("small", {}, ` ${strength.toPrecision(2)}`)),
         { strength: (strength / strongestPhrase).toFixed(2) },
       ),
     );
     const name = make("b", { class: "name" }, layer.name);
-    return dress(make("li", {}, name, ...(shown.length ? shown : ["no phrase"])), layer.place, layer.colour);
+    return setStyle(make("li", {}, name, ...(shown.length ? shown : ["no phrase"])), layer.place, layer.colour);
   });
 }

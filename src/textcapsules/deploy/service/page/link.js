@@ -1,4 +1,4 @@
-// The state of the page as the part of a link behind #, which no browser sends anywhere.
+// The state of the page as the part of a link after #, which no browser sends anywhere.
 
 /** Return the fragment for a state: { model, threshold, texts }. */
 export function toFragment({ model, threshold, texts }) {

@@ -1,10 +1,10 @@
-// A CSV file in, the same file with labels out.
+// Reads a CSV file and gives it back with labels.
 
 import { predict } from "./api.js";
 import { formatCsv, parseCsv, separatorOf, withoutFormulas } from "./csv.js";
 import { decide } from "./decide.js";
 import { byId, counted, make } from "./dom.js";
-import { dress } from "./highlight.js";
+import { setStyle } from "./highlight.js";
 
 const PREDICTED = "predicted";
 const COUNTS = { words_known: "known", words_read: "words" }; // a column's name, a reply's field
@@ -61,7 +61,7 @@ export class Table {
     Object.assign(this, { name: file.name, header, rows });
   }
 
-  /** Drop what was labelled: another file, column or model is asked for. */
+  /** Drop the labels: another file, column or model is asked for. */
   forget() {
     this.job?.abort();
     this.predictions = null;
@@ -112,7 +112,7 @@ export class Table {
     return this.predictions.map(({ scores }) => decide(model, scores, threshold));
   }
 
-  /** Count the labels as the threshold has them now. */
+  /** Count the labels with the current threshold. */
   render() {
     if (!this.predictions) return;
     const counts = new Map(this.settings.model.labels.map(({ name }) => [name, 0]));
@@ -126,7 +126,7 @@ export class Table {
     const ranked = [...counts].filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
     const items = ranked.map(([name, n]) => {
       const count = make("small", {}, ` ${n.toLocaleString("en")}`);
-      return dress(make("li", {}, make("span", { class: "chip" }, name, count)), places.get(name));
+      return setStyle(make("li", {}, make("span", { class: "chip" }, name, count)), places.get(name));
     });
     byId("table-counts").replaceChildren(...items);
   }
