@@ -7,7 +7,7 @@ MathML, so that no page loads a script from elsewhere. Warnings are errors: a br
 link, or a page that the table of contents does not name, fails the build.
 """
 
-import inspect
+import re
 import shutil
 import sys
 from collections.abc import Iterable
@@ -50,9 +50,19 @@ CONTENTS = {
         reproduction/FINDINGS reproduction/PROTOCOL reproduction/TABLES reproduction/A3
     """,
 }
+# Documented after the public names: what their methods return.
+RETURNED = [
+    "textcapsules.model.classifier.Prediction",
+    "textcapsules.model.classifier.Labels",
+    "textcapsules.reasons.explanation.Explanation",
+    "textcapsules.reasons.explanation.LabelExplanation",
+    "textcapsules.reasons.explanation.Phrase",
+    "textcapsules.model.routing.reference.Routed",
+]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
+napoleon_attr_annotations = False
 napoleon_use_ivar = True  # a property may be listed under Attributes, too
 default_role = "literal"  # `name` in a docstring
 autodoc_member_order = "bysource"
@@ -64,6 +74,7 @@ html_title = f"textcapsules {version}"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # it is fetched, which files on a disk forbid
 html_show_sphinx = False
 html_math_renderer = "mathml"
 
@@ -75,12 +86,12 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
             lines = [":hidden:", f":caption: {caption}", "", *pages.split()]
             source[0] += fenced("toctree", lines)
     elif page == "docs/api":
-        names = [
-            name
-            for name in getattr(textcapsules, "__all__", textcapsules._HOMES)
-            if not name.startswith("_")
-        ]
-        source[0] += fenced("eval-rst", map(directive, names))
+        # In the order in which the page lists them.
+        names = sorted(
+            textcapsules.__all__, key=lambda name: source[0].find(f"`{name}`")
+        )
+        names = [f"textcapsules.{name}" for name in names]
+        source[0] += fenced("eval-rst", map(directive, [*names, *RETURNED]))
 
 
 def fenced(name: str, lines: Iterable[str]) -> str:
@@ -89,10 +100,25 @@ def fenced(name: str, lines: Iterable[str]) -> str:
 
 
 def directive(name: str) -> str:
-    """Return what documents one public name."""
-    kind = "class" if inspect.isclass(getattr(textcapsules, name)) else "function"
-    members = "   :members:\n" if kind == "class" else ""
-    return f".. auto{kind}:: textcapsules.{name}\n{members}"
+    """Return what documents a class with its members, or a function."""
+    _, _, last = name.rpartition(".")
+    kind = "class" if last[0].isupper() else "function"
+    return f".. auto{kind}:: {name}\n" + "   :members:\n" * (kind == "class")
+
+
+def shorten_arrays(
+    app: Sphinx,
+    kind: str,
+    name: str,
+    value: object,
+    options: object,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str | None, str | None]:
+    """Write an array's type as a word: its parameters say nothing here."""
+    array = r"~?numpy\.ndarray\[tuple\[.*?\], ~?numpy\.dtype\[.*?\]\]"
+    signature = signature and re.sub(array, "ndarray", signature)
+    return signature, returned and re.sub(array, "ndarray", returned)
 
 
 def skip_requests(
@@ -119,6 +145,7 @@ def copy_first_page(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the functions above."""
     app.connect("source-read", add_contents)
+    app.connect("autodoc-process-signature", shorten_arrays)
     app.connect("autodoc-skip-member", skip_requests)
     app.connect("build-finished", copy_first_page)
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))

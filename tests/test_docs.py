@@ -405,6 +405,13 @@ def test_release_is_the_same_everywhere() -> None:
     assert f"version: {latest[1]}\ndate-released: {latest[2]}\n" in citation
 
 
+def test_reference_names_what_the_package_offers() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
+    named = re.findall(r"`(\w+)`", " ".join(rows))
+    assert sorted(named) == sorted(textcapsules.__all__)
+
+
 def test_map_names_every_room_and_only_what_exists() -> None:
     page = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
     package = ROOT / "src" / "textcapsules"
