@@ -42,7 +42,8 @@ CONTENTS = {
         docs/presets
     """,
     "Build": """
-        docs/api docs/routing src/textcapsules/model/routing/README docs/map
+        docs/building-blocks docs/api docs/routing
+        src/textcapsules/model/routing/README docs/map
         CONTRIBUTING CHANGELOG SECURITY
     """,
     "Results": """
