@@ -25,9 +25,8 @@ ORDER = """
     text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
-    model.kernels.cpu.simd model.kernels.cpu.rows model.kernels.cpu.layout
-    model.kernels.cpu.parts model.kernels.cpu.passes model.kernels.cpu.forward
-    model.kernels.cpu.backward model.kernels.cpu.launch model.kernels.cpu.route
+    model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
+    model.kernels.cpu.forward model.kernels.cpu.backward model.kernels.cpu.route
     model.kernels.gpu model.kernels.gpu.parts model.kernels.gpu.call
     model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.tiles
     model.kernels.gpu.classes model.kernels.gpu.route model.kernels.gpu.squash

@@ -24,8 +24,7 @@ from typing import Any
 import torch
 
 from textcapsules.cli import main
-from textcapsules.model.kernels.cpu.launch import backward_kernel, forward_kernel
-from textcapsules.model.kernels.cpu.route import has_numba
+from textcapsules.model.kernels.cpu.route import has_numba, kernel
 
 
 def before_operations(act: Callable[[str, Path], None]) -> None:
@@ -179,8 +178,8 @@ def import_all() -> None:
         importlib.import_module(name)
     torch.set_num_threads(1)  # a fork keeps no other threads
     if has_numba():
-        forward_kernel(torch.float32)
-        backward_kernel(torch.float32)
+        for name in ("forward", "backward"):
+            kernel(name, torch.float32)
 
 
 if __name__ == "__main__":

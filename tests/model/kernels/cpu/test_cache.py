@@ -21,7 +21,7 @@ from numba.core import registry
 
 from textcapsules.model.kernels.cpu import cache as cpu_cache
 from textcapsules.model.kernels.cpu.cache import Kernel, KernelCache
-from textcapsules.model.kernels.cpu.layout import pointer
+from textcapsules.model.kernels.cpu.simd import pointer
 
 C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def adder(amount: int) -> Kernel:
-    """Return a kernel, quickly compiled, that adds to the number it is shown."""
+    """Return a kernel, quickly compiled, that adds to the number at its address."""
     zero = types.int64(0)  # type: ignore[operator]
 
     def add(data):
@@ -91,7 +91,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_damaged_file_is_never_unpickled_and_made_anew(
+def test_damaged_file_is_never_unpickled_and_is_made_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object]
 ) -> None:
     for amount in (2, 7):
@@ -124,7 +124,7 @@ def test_a_changed_source_is_compiled_again(
 ) -> None:
     copies = folder.parent / "sources"
     shutil.copytree(Path(cpu_cache.__file__).parent, copies)
-    monkeypatch.setattr(cpu_cache, "__file__", str(copies / "cpu_cache.py"))
+    monkeypatch.setattr(cpu_cache, "__file__", str(copies / "cache.py"))
     assert [adder(2).cache_hits, adder(2).cache_hits] == [0, 1]
     with (copies / f"{source}.py").open("a") as file:
         file.write("\n")
@@ -133,10 +133,10 @@ def test_a_changed_source_is_compiled_again(
 
 def test_every_module_that_is_compiled_is_a_source() -> None:
     modules = {path.stem for path in Path(cpu_cache.__file__).parent.glob("*.py")}
-    assert set(cpu_cache.SOURCES) == modules - {"__init__", "launch", "route"}
+    assert set(cpu_cache.SOURCES) == modules - {"__init__", "route"}
 
 
-def test_whole_file_that_cannot_be_loaded_is_made_anew(
+def test_undamaged_file_that_cannot_be_loaded_is_made_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = cpu_cache.write_code
@@ -210,7 +210,7 @@ def test_file_of_another_user_in_our_folder_is_not_read(
 ) -> None:
     adder(2)
     monkeypatch.setattr(
-        cpu_cache, "is_own", lambda status: stat.S_ISDIR(status.st_mode)
+        cpu_cache, "is_this_users", lambda status: stat.S_ISDIR(status.st_mode)
     )
     assert adder(2).cache_hits == 0
 

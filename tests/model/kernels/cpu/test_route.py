@@ -26,7 +26,7 @@ from textcapsules.training.losses import network_loss
 
 pytest.importorskip("numba")
 
-from textcapsules.model.kernels.cpu import launch as cpu_launch
+from textcapsules.model.kernels.cpu import call
 from textcapsules.model.kernels.cpu import route as cpu
 
 PAPER = RoutingOptions()
@@ -337,14 +337,14 @@ def test_either_threads_give_the_same_bits(threads, monkeypatch) -> None:
     expected = found(given)
     reached = []
     if threads == "our own":  # as where PyTorch has another OpenMP
-        monkeypatch.setattr(cpu_launch, "team", lambda: None)
-        own = cpu_launch.pool
-        monkeypatch.setattr(cpu_launch, "pool", lambda: reached.append(1) or own())
-    elif cpu_launch.team() is None:
-        pytest.skip("PyTorch's threads cannot be had here")
+        monkeypatch.setattr(call, "torch_threads", lambda: None)
+        pool = call.thread_pool()
+        monkeypatch.setattr(call, "thread_pool", lambda: reached.append(1) or pool)
+    elif call.torch_threads() is None:
+        pytest.skip("PyTorch's threads are not available here")
     else:
-        team = cpu_launch.team()
-        monkeypatch.setattr(cpu_launch, "team", lambda: reached.append(1) or team)
+        run = call.torch_threads()
+        monkeypatch.setattr(call, "torch_threads", lambda: reached.append(1) or run)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -389,13 +389,12 @@ def test_a_forked_child_can_route() -> None:
 
 ANOTHER_PROCESS = """
 import torch
-from textcapsules.model.kernels.cpu import launch as cpu_launch
 from textcapsules.model.kernels.cpu import route as cpu
 u = torch.rand(2, 5, 3, 4, requires_grad=True)
 mask = torch.ones(2, 4, 2, dtype=torch.bool)
 cpu.route_windows_cpu(u, torch.rand(3, 4, 5), None, mask).poses.sum().backward()
-for name in ("forward.forward_kernel", "backward.backward_kernel"):
-    print(cpu_launch.compile_cached(name, u.dtype).cache_hits)
+for name in ("forward", "backward"):
+    print(cpu.compiled_kernel(name, u.dtype).cache_hits)
 """
 
 
@@ -423,8 +422,8 @@ def test_a_broken_compiler_leaves_the_plain_code(monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no\nLLVM")
 
-    monkeypatch.setattr(cpu_launch, "forward_kernel", broken)
-    monkeypatch.setattr(cpu, "problem", cpu_launch.problem.__wrapped__)
+    monkeypatch.setattr(cpu, "kernel", broken)
+    monkeypatch.setattr(cpu, "compile_problem", cpu.compile_problem.__wrapped__)
     given = problem()
     assert cpu.supports(*given[:3]) == (
         "the kernels cannot be compiled (RuntimeError: no LLVM)"
@@ -507,11 +506,10 @@ def test_exp_is_within_two_units_in_the_last_place(dtype) -> None:
     from numba import njit
 
     from textcapsules.model.kernels.cpu import simd
-    from textcapsules.model.kernels.cpu.layout import pointers
 
     @njit
     def exponentials(like, addresses, n):
-        arrays = pointers(addresses, like[0])
+        arrays = simd.pointers(addresses, like[0])
         for i in range(0, n, simd.lanes(arrays.source)):
             simd.store(arrays.target, i, simd.exp(simd.load(arrays.source, i)))
 

@@ -1,4 +1,4 @@
-"""The backward pass of the routing kernels: the passes in reverse, window by window.
+"""The backward pass of routing on a CPU: the passes in reverse, window by window.
 
 The sums of every pass are kept from the forward pass. Poses, A and k follow from them
 by J products of (D, H), which is cheap; the couplings follow from A and k and are
@@ -15,37 +15,20 @@ window. All passes of the window add to dw before the rest can follow:
     dâ_i += (g dw_i - Σ_k w_k dw_k) / S    dg += Σ_k w_k dw_k / g
 """
 
-from typing import Any
-
 from numba import types
 
 from textcapsules.model.kernels.cpu.cache import Kernel
 from textcapsules.model.kernels.cpu.forward import (
-    clear,
-    meet,
+    form_logits,
+    kernel_of,
     pull,
     push,
-    segment_bounds,
+    read_segment,
+    set_weights,
+    top_and_leak,
+    update_parents,
 )
-from textcapsules.model.kernels.cpu.layout import (
-    BLOCK_HEAD,
-    N_ARRAYS,
-    N_CHILDREN,
-    N_GRADIENTS,
-    N_PARENTS,
-    N_SIZES,
-    Arrays,
-    Children,
-    Gradients,
-    Parents,
-    Pass,
-    Sizes,
-    fetch_add,
-    pointer,
-    pointers,
-    unpack,
-)
-from textcapsules.model.kernels.cpu.parts import (
+from textcapsules.model.kernels.cpu.maths import (
     add_lengths_back,
     add_logits_product,
     add_product,
@@ -58,13 +41,6 @@ from textcapsules.model.kernels.cpu.parts import (
     squash_rows_back,
     sum_rows,
 )
-from textcapsules.model.kernels.cpu.passes import (
-    form_logits,
-    highest,
-    read_children,
-    weigh,
-)
-from textcapsules.model.kernels.cpu.rows import transpose
 from textcapsules.model.kernels.cpu.simd import (
     add,
     divide,
@@ -78,6 +54,7 @@ from textcapsules.model.kernels.cpu.simd import (
     splat_at,
     store,
     subtract,
+    transpose,
     unless_zero,
 )
 
@@ -85,9 +62,9 @@ __all__ = ["backward_kernel"]
 
 
 @merged
-def even_back(sizes, children, first, n, work, d_couplings):
+def first_pass_back(sizes, children, first, n, scratch, d_couplings):
     """Go back through the first pass, whose couplings depend on the weights alone."""
-    stacked, weights, pad = work.stacked, children.weights, sizes.child_pad
+    stacked, weights, pad = scratch.stacked, children.weights, sizes.child_pad
     columns, d_columns, stride = children.columns, children.d_columns, sizes.stride
     step = lanes(stacked)
     share = 1.0 / (sizes.parents + sizes.leaky)
@@ -99,7 +76,7 @@ def even_back(sizes, children, first, n, work, d_couplings):
         store(stacked, gathered + d, multiply(total, shares))
     total = 0.0
     for j in range(sizes.parents):
-        total += work.d_totals[j]
+        total += scratch.d_totals[j]
     for i in range(0, n, step):
         weight = load(weights, i)
         along = splat(stacked, total * share)
@@ -112,21 +89,21 @@ def even_back(sizes, children, first, n, work, d_couplings):
         along = add(load(children.d_norms, first + i), unless_zero(weight, along))
         store(children.d_norms, first + i, along)
     if sizes.has_couplings and sizes.iterations == 1:
-        slopes, at = d_couplings
+        dc, at = d_couplings
         for i in range(n):
             if weights[i] != 0:
                 for j in range(sizes.parents):
-                    slope = slopes[at + i * sizes.parents + j]
+                    slope = dc[at + i * sizes.parents + j]
                     children.d_norms[first + i] += share * slope
 
 
 @merged
-def couplings_back(sizes, children, child, weight, work, i):
+def couplings_back(sizes, children, child, weight, scratch, i):
     """Turn logits and dc of the lanes i into couplings and dl."""
-    logits, d_norms = work.logits, children.d_norms
+    logits, d_norms = scratch.logits, children.d_norms
     row = logits_row(lanes(logits))
     below = sizes.parents_pad * row
-    top, total = highest(sizes, logits, i)
+    top, total = top_and_leak(sizes, logits, i)
     gathered = splat(logits, 0.0)
     for at in range(i, i + sizes.parents * row, row):
         x = exp(subtract(load(logits, at), top))
@@ -146,38 +123,39 @@ def couplings_back(sizes, children, child, weight, work, i):
 
 
 @merged
-def agreed_back(sizes, children, first, n, parents, work, slot, d_couplings):
-    """Go back through a later pass."""
-    j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, work.logits
-    stacked, lane_sums, step = work.stacked, work.lane_sums, lanes(logits)
-    row, at = logits_row(step), slot * sizes.slot * d_pad
+def later_pass_back(sizes, children, first, n, parents, scratch, r, d_couplings):
+    """Go back through the pass of iteration r > 0."""
+    j_pad, d_pad, logits = sizes.parents_pad, sizes.child_pad, scratch.logits
+    stacked, lane_sums, step = scratch.stacked, scratch.lane_sums, lanes(logits)
+    row, at = logits_row(step), r * sizes.parent_lanes * d_pad
     below = j_pad * row
     for i in range(0, j_pad * d_pad, step):
         store(stacked, j_pad * d_pad + i, load(parents.pulled, at + i))
     fill(lane_sums, 0, j_pad * step, 0.0)
     for begin in range(0, n, sizes.chunk):
         m, child = min(sizes.chunk, n - begin), first + begin
-        pulled, offsets = (parents.pulled, at), (parents.offsets, slot * sizes.slot)
-        form_logits(sizes, children, child, m, work, pulled, offsets, (logits, 0))
+        offsets = (parents.offsets, r * sizes.parent_lanes)
+        pulled = (parents.pulled, at)
+        form_logits(sizes, children, child, m, scratch, pulled, offsets, (logits, 0))
         form_logits(
             sizes,
             children,
             child,
             m,
-            work,
+            scratch,
             (stacked, 0),
-            (work.d_totals, 0),
+            (scratch.d_totals, 0),
             (logits, below),
         )
-        if sizes.has_couplings and slot + 1 == sizes.iterations:
-            slopes, c0 = d_couplings
+        if sizes.has_couplings and r + 1 == sizes.iterations:
+            dc, dc_at = d_couplings
             for i in range(m):
                 for j in range(sizes.parents):
-                    c = c0 + (begin + i) * sizes.parents + j
-                    logits[below + j * row + i] += slopes[c]
+                    coupling = dc_at + (begin + i) * sizes.parents + j
+                    logits[below + j * row + i] += dc[coupling]
         for i in range(0, m, step):
             weight = load(children.weights, begin + i)
-            couplings_back(sizes, children, child + i, weight, work, i)
+            couplings_back(sizes, children, child + i, weight, scratch, i)
         sum_rows((logits, below), row, m, sizes.parents, lane_sums)
         add_product(
             (stacked, 0, d_pad),
@@ -189,100 +167,100 @@ def agreed_back(sizes, children, first, n, parents, work, slot, d_couplings):
         add_logits_product(
             (logits, below, 1),
             (children.rows, child * d_pad, d_pad),
-            (work.d_pulled, 0, d_pad),
+            (scratch.d_pulled, 0, d_pad),
             (lane_sums, 0),
             (j_pad, m, d_pad),
         )
     for j in range(j_pad):
-        work.d_offsets[j] += lane_sum(load(lane_sums, j * step))
+        scratch.d_offsets[j] += lane_sum(load(lane_sums, j * step))
 
 
 @compiled
-def add_outer(sizes, parents, work, slot, out):
+def add_outer(sizes, parents, scratch, r, out):
     """Add dW and dβ of a pass: sums ⊗ dt, and dA ⊗ v of the pull after it."""
     g, g0 = out
     size, pad, row = sizes.child_size, sizes.child_pad, sizes.parent_pad
-    sums, one = slot * sizes.slot * pad, slot * sizes.slot
-    poses = slot * sizes.parents_pad * row
+    number_at, pose_at = r * sizes.parent_lanes, r * sizes.parents_pad * row
+    sum_at = number_at * pad
     for j in range(sizes.parents):
         for h in range(0, row, lanes(g)):
-            slope = load(work.d_inputs, j * row + h)
-            pose = load(parents.poses, poses + j * row + h)
+            slope = load(scratch.d_inputs, j * row + h)
+            pose = load(parents.poses, pose_at + j * row + h)
             at = g0 + j * (size + 1) * row + h
             for d in range(size):
                 total = fma(
-                    splat_at(parents.sums, sums + j * pad + d), slope, load(g, at)
+                    splat_at(parents.sums, sum_at + j * pad + d), slope, load(g, at)
                 )
-                store(g, at, fma(splat_at(work.d_pulled, j * pad + d), pose, total))
+                store(g, at, fma(splat_at(scratch.d_pulled, j * pad + d), pose, total))
                 at += row
-            total = fma(splat_at(parents.totals, one + j), slope, load(g, at))
-            store(g, at, fma(splat_at(work.d_offsets, j), pose, total))
+            total = fma(splat_at(parents.totals, number_at + j), slope, load(g, at))
+            store(g, at, fma(splat_at(scratch.d_offsets, j), pose, total))
 
 
 @compiled
-def read_slopes(sizes, gradients, parents, work, window):
+def read_output_gradients(sizes, gradients, parents, scratch, window):
     """Set d_inputs to the gradient of the window's poses, that of lengths included."""
     size, pad = sizes.parent_size, sizes.parent_pad
     last = sizes.iterations - 1
-    fill(work.d_inputs, 0, sizes.parents_pad * pad, 0.0)
+    fill(scratch.d_inputs, 0, sizes.parents_pad * pad, 0.0)
     for j in range(sizes.parents):
         for h in range(size):
             at = (window * sizes.parents + j) * size + h
-            work.d_inputs[j * pad + h] = gradients.poses[at]
+            scratch.d_inputs[j * pad + h] = gradients.poses[at]
     add_lengths_back(
         (parents.inputs, last * sizes.parents_pad * pad),
         pad,
         sizes.parents,
         parents.norms,
-        last * sizes.slot,
+        last * sizes.parent_lanes,
         gradients.lengths,
         window * sizes.parents,
-        (work.d_inputs, 0),
+        (scratch.d_inputs, 0),
     )
 
 
 @merged
-def window_back(sizes, arrays, gradients, children, parents, work, spot):
+def window_back(sizes, arrays, gradients, children, parents, scratch, place):
     """Go back through all passes of a window."""
-    window, first, n, d_couplings, d_push = spot
-    totals = sizes.iterations * sizes.slot
+    window, first, n, d_couplings, d_push = place
+    totals = sizes.iterations * sizes.parent_lanes
     m = totals * sizes.child_pad
     for i in range(0, m, lanes(parents.sums)):
         store(parents.sums, i, load(arrays.sums, window * m + i))
     for i in range(totals):
         parents.totals[i] = arrays.totals[window * totals + i]
-    for slot in range(sizes.iterations):
-        meet(sizes, arrays, parents, slot)
-    fill(work.d_pulled, 0, sizes.slot * sizes.child_pad, 0.0)
-    fill(work.d_offsets, 0, sizes.slot, 0.0)
-    read_slopes(sizes, gradients, parents, work, window)
-    slopes, pad = (work.d_inputs, 0), sizes.parent_pad
-    for slot in range(sizes.iterations - 1, -1, -1):
-        if slot + 1 < sizes.iterations:
-            push(sizes, arrays, (work.d_pulled, 0), (work.d_offsets, 0), slopes)
+    for r in range(sizes.iterations):
+        update_parents(sizes, arrays, parents, r)
+    fill(scratch.d_pulled, 0, sizes.parent_lanes * sizes.child_pad, 0.0)
+    fill(scratch.d_offsets, 0, sizes.parent_lanes, 0.0)
+    read_output_gradients(sizes, gradients, parents, scratch, window)
+    d_inputs, pad = (scratch.d_inputs, 0), sizes.parent_pad
+    for r in range(sizes.iterations - 1, -1, -1):
+        if r + 1 < sizes.iterations:
+            push(sizes, arrays, (scratch.d_pulled, 0), (scratch.d_offsets, 0), d_inputs)
         squash_rows_back(
             sizes.squash,
-            (parents.inputs, slot * sizes.parents_pad * pad),
+            (parents.inputs, r * sizes.parents_pad * pad),
             pad,
             sizes.parents_pad,
             parents.norms,
             parents.lengths,
-            slot * sizes.slot,
-            slopes,
+            r * sizes.parent_lanes,
+            d_inputs,
         )
-        add_outer(sizes, parents, work, slot, d_push)
-        fill(work.d_totals, 0, sizes.slot, 0.0)
-        nothing = (parents.pulled, 0)
-        pull(sizes, arrays, slopes, nothing, (work.stacked, 0), (work.d_totals, 0))
-        if slot == 0:
-            even_back(sizes, children, first, n, work, d_couplings)
+        add_outer(sizes, parents, scratch, r, d_push)
+        fill(scratch.d_totals, 0, sizes.parent_lanes, 0.0)
+        zeros, d_sums = (parents.pulled, 0), (scratch.stacked, 0)
+        pull(sizes, arrays, d_inputs, zeros, d_sums, (scratch.d_totals, 0))
+        if r == 0:
+            first_pass_back(sizes, children, first, n, scratch, d_couplings)
         else:
-            agreed_back(sizes, children, first, n, parents, work, slot, d_couplings)
+            later_pass_back(sizes, children, first, n, parents, scratch, r, d_couplings)
 
 
 @compiled
-def begin_weights_back(children, first, n):
-    """Make room for the gradient of a window's weights where that of norms is."""
+def begin_weight_gradients(children, first, n):
+    """Put the gradient of norms aside: a window's weights use its place."""
     d_norms, before = children.d_norms, children.d_norms_before
     for i in range(0, n, lanes(d_norms)):
         store(before, i, load(d_norms, first + i))
@@ -290,31 +268,32 @@ def begin_weights_back(children, first, n):
 
 
 @compiled
-def end_weights_back(children, first, n, gain, total):
-    """Turn the gradient of weights, normalised by `total`, into that of norms.
+def end_weight_gradients(children, first, n, gain, divisor):
+    """Turn the gradient of weights, once divided by `divisor`, into that of norms.
 
-    Returns that of the gain; where the gain is 0 nobody votes, and all terms are 0.
+    Returns the gain's gradient; where the gain is 0 nobody votes: all terms are 0.
     """
     weights, d_norms, step = children.weights, children.d_norms, lanes(gain)
     along = splat(gain, 0.0)
     for i in range(0, n, step):
         along = fma(load(weights, i), load(d_norms, first + i), along)
-    whole = lane_sum(along)
+    total = lane_sum(along)
     # The smallest normal number stood for a sum below it, which then had no effect.
-    common = splat(gain, whole if total > smallest(gain) else 0.0)
+    common = splat(gain, total if divisor > smallest(gain) else 0.0)
     for i in range(0, n, step):
         weight, slope = load(weights, i), load(d_norms, first + i)
         slope = subtract(multiply(splat_at(gain, 0), slope), common)
-        slope = unless_zero(weight, divide(slope, splat(gain, total)))
+        slope = unless_zero(weight, divide(slope, splat(gain, divisor)))
         store(d_norms, first + i, add(load(children.d_norms_before, i), slope))
-    return whole / gain[0] if gain[0] != 0 else whole
+    return total / gain[0] if gain[0] != 0 else total
 
 
 @compiled
 def write_children(sizes, children, n, out, at):
     """Write out the gradient of n children, that of their norms included."""
     size, pad, stride = sizes.child_size, sizes.child_pad, sizes.stride
-    rows, d_rows, step = children.rows, children.columns, lanes(out)  # done with those
+    # Nobody reads the columns any more: their memory holds the gradient's rows.
+    rows, d_rows, step = children.rows, children.columns, lanes(out)
     for i in range(0, n, step):
         for d in range(0, pad, step):
             source = d * stride + i
@@ -332,65 +311,35 @@ def write_children(sizes, children, n, out, at):
 
 
 @merged
-def groups_back(sizes, mask, arrays, gradients, children, parents, work, counter):
-    """Go back through every group that no other thread has taken."""
-    clear(sizes, parents)
-    types = sizes.types
+def group_back(sizes, mask, arrays, gradients, children, parents, scratch, group):
+    """Go back through every window of a group."""
+    types, begin = sizes.types, group * sizes.segments // sizes.groups
     span = (sizes.per_segment + sizes.window - 1) * types * sizes.child_size
     share = sizes.parents_pad * (sizes.child_size + 1) * sizes.parent_pad
-    while True:
-        group = fetch_add(counter, 0)
-        if group >= sizes.groups:
-            return
-        begin = group * sizes.segments // sizes.groups
-        for segment in range(begin, (group + 1) * sizes.segments // sizes.groups):
-            text, start, end = segment_bounds(sizes, segment)
-            first = (text * sizes.positions + start) * types * sizes.child_size
-            n = (end - start + sizes.window - 1) * types
-            read_children(sizes, arrays.capsules, first, n, children)
-            fill(children.d_columns, 0, sizes.child_pad * sizes.stride, 0.0)
-            fill(children.d_norms, 0, sizes.stride, 0.0)
-            for w in range(end - start):
-                window = text * sizes.windows + start + w
-                at = (window * sizes.window, w)
-                low, high, total = weigh(sizes, mask, at, children, arrays.gain)
-                if low < high:
-                    first, n_window = (w + low) * types, (high - low) * types
-                    at = (window * sizes.window + low) * types * sizes.parents
-                    spot = (
-                        window,
-                        first,
-                        n_window,
-                        (gradients.couplings, at),
-                        (gradients.push, group * share),
+    d_push = (gradients.push, group * share)
+    for segment in range(begin, (group + 1) * sizes.segments // sizes.groups):
+        window, windows, n = read_segment(sizes, arrays.capsules, segment, children)
+        fill(children.d_columns, 0, sizes.child_pad * sizes.stride, 0.0)
+        fill(children.d_norms, 0, sizes.stride, 0.0)
+        for w in range(window, window + windows):
+            start, end, divisor = set_weights(
+                sizes, mask, w, w - window, children, arrays.gain
+            )
+            if start < end:
+                first, n_window = (w - window + start) * types, (end - start) * types
+                at = (w * sizes.window + start) * types * sizes.parents
+                d_couplings = (gradients.couplings, at)
+                place = (w, first, n_window, d_couplings, d_push)
+                if sizes.normalise:
+                    begin_weight_gradients(children, first, n_window)
+                window_back(sizes, arrays, gradients, children, parents, scratch, place)
+                if sizes.normalise:
+                    gradients.gain[w] = end_weight_gradients(
+                        children, first, n_window, arrays.gain, divisor
                     )
-                    if sizes.normalise:
-                        begin_weights_back(children, first, n_window)
-                    window_back(sizes, arrays, gradients, children, parents, work, spot)
-                    if sizes.normalise:
-                        gradients.gain[window] = end_weights_back(
-                            children, first, n_window, arrays.gain, total
-                        )
-            write_children(sizes, children, n, gradients.capsules, segment * span)
+        write_children(sizes, children, n, gradients.capsules, segment * span)
 
 
-def backward_kernel(number: types.Float) -> Any:
-    """Compile the backward pass for a type of numbers, as a C function of a Block."""
-    zero, byte = number(0), types.uint8(0)  # type: ignore[operator]
-
-    def backward(data):
-        block = pointer(data, types.int64(0))
-        at = BLOCK_HEAD + fetch_add(block, 1) * block[2]
-        sizes = unpack(Sizes, block, at + 1)
-        at += 1 + N_SIZES
-        mask = pointer(block[at - 1 - N_SIZES], byte)
-        arrays = pointers(unpack(Arrays, block, at), zero)
-        at += N_ARRAYS
-        gradients = pointers(unpack(Gradients, block, at), zero)
-        at += N_GRADIENTS
-        children = pointers(unpack(Children, block, at), zero)
-        parents = pointers(unpack(Parents, block, at + N_CHILDREN), zero)
-        work = pointers(unpack(Pass, block, at + N_CHILDREN + N_PARENTS), zero)
-        groups_back(sizes, mask, arrays, gradients, children, parents, work, block)
-
-    return Kernel(backward, f"backward-{number}")
+def backward_kernel(number: types.Float) -> Kernel:
+    """Compile the backward pass for a type of numbers."""
+    return kernel_of("backward", group_back, number)

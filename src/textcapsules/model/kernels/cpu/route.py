@@ -1,7 +1,7 @@
 """Routing on a CPU by compiled kernels: the same results as `reference`, sooner.
 
-The kernels (`cpu_kernels`, `cpu_backward`) are compiled by numba at their first use and
-kept in the user's cache, so a second process loads them (`cpu_launch`, `cpu_cache`).
+The kernels (`forward`, `backward`) are compiled by numba at their first use and kept in
+the user's cache (`cache`), so that a second process loads them.
 """
 
 import functools
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from textcapsules.model.kernels.cpu.launch import (
+from textcapsules.model.kernels.cpu.call import (
+    C_FUNCTION,
     CHUNK_VECTORS,
     VECTOR_BYTES,
-    backward_kernel,
-    forward_kernel,
-    layout,
-    problem,
+    Arrays,
+    Gradients,
+    Sizes,
     run,
 )
 from textcapsules.model.routing.reference import Routed, RoutingOptions
@@ -59,13 +59,14 @@ def supports(
         return f"the squash {options.squash!r} is unknown"
     if options.normalise not in NORMALISE_CODES:
         return f"the normalisation {options.normalise!r} is unknown"
-    return problem(capsules.dtype, wants_gradient(capsules, transform, bias, gain))
+    backward = wants_gradient(capsules, transform, bias, gain)
+    return compile_problem(capsules.dtype, backward)
 
 
 def wants_gradient(*tensors: Tensor | None) -> bool:
-    """Tell whether a backward pass may follow."""
-    needed = any(t is not None and t.requires_grad for t in tensors)
-    return torch.is_grad_enabled() and needed
+    """Return whether a backward pass may follow."""
+    required = any(t is not None and t.requires_grad for t in tensors)
+    return torch.is_grad_enabled() and required
 
 
 def route_windows_cpu(
@@ -87,7 +88,7 @@ def route_windows_cpu(
         mask: (B, W, K), False where a window's position must not vote.
         options: iterations, leaky softmax, amendment, squash, normalisation.
         gain: what normalised weights sum to, a number; None: 1.
-        couplings: whether to return them; they take memory K·C·J a window.
+        couplings: whether to return them; they take K·C·J numbers per window.
 
     Returns:
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
@@ -120,46 +121,45 @@ class Route(torch.autograd.Function):
         lengths = capsules.new_zeros(B, W, J)
         shape = (B, W, K * sizes.types, J) if couplings else (0,)
         coupled = capsules.new_zeros(shape)
-        windows, slots = (B * W, sizes.iterations) if keep else (0, 0)
-        sums = capsules.new_empty(windows, slots, sizes.slot, sizes.child_pad)
-        totals = capsules.new_empty(windows, slots, sizes.slot)
-        matrices = both_ways(transform.detach(), bias, sizes)
+        kept = (B * W, sizes.iterations, sizes.parent_lanes) if keep else (0, 0, 0)
+        sums = capsules.new_empty(*kept, sizes.child_pad)
+        totals = capsules.new_empty(kept)
+        matrices = padded_matrices(transform.detach(), bias, sizes)
         gain = capsules.new_empty(0) if gain is None else gain.detach()
         tensors = (capsules, *matrices, poses, lengths, coupled, sums, totals, gain)
-        arrays = layout().Arrays(*(t.data_ptr() for t in tensors))
-        run(forward_kernel(capsules.dtype), capsules, mask, sizes, arrays)
+        arrays = Arrays(*(t.data_ptr() for t in tensors))
+        run(kernel("forward", capsules.dtype), capsules, mask, sizes, arrays)
         ctx.save_for_backward(capsules, mask, *matrices, sums, totals, gain)
-        ctx.options, ctx.couplings = options, couplings
-        ctx.transform, ctx.has_bias = transform.shape, bias is not None
+        ctx.options, ctx.has_bias = options, bias is not None
+        ctx.transform = transform.shape
         return poses, lengths, coupled if couplings else None
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor | None):  # type: ignore[override]
-        d_poses, d_lengths, d_couplings = slopes
+    def backward(ctx: Any, d_poses, d_lengths, d_couplings):  # type: ignore[override]
         capsules, mask, push, pull, sums, totals, gain = ctx.saved_tensors
         J, D, H = ctx.transform
         B, P, C, _ = capsules.shape
         _, W, K = mask.shape
-        asked = d_couplings is not None
-        sizes = measure(capsules, ctx.transform, mask, ctx.options, asked, True)
+        has_couplings = d_couplings is not None
+        sizes = measure(capsules, ctx.transform, mask, ctx.options, has_couplings, True)
         span = sizes.per_segment + K - 1
         d_capsules = capsules.new_empty(B, sizes.per_text, span, C, D)
         d_push = capsules.new_zeros(sizes.groups, *push.shape)
         d_gain = capsules.new_zeros(B, W) if sizes.normalise else None
         empty = capsules.new_empty(0)
-        given = (
-            capsules.new_zeros(B, W, J, H) if d_poses is None else d_poses.contiguous(),
-            capsules.new_zeros(B, W, J)
-            if d_lengths is None
-            else d_lengths.contiguous(),
-            empty if d_couplings is None else d_couplings.contiguous(),
-        )
+        if d_poses is None:
+            d_poses = capsules.new_zeros(B, W, J, H)
+        if d_lengths is None:
+            d_lengths = capsules.new_zeros(B, W, J)
+        d_couplings = d_couplings if has_couplings else empty
+        d_outputs = [t.contiguous() for t in (d_poses, d_lengths, d_couplings)]
         tensors = (capsules, push, pull, empty, empty, empty, sums, totals, gain)
-        arrays = layout().Arrays(*(t.data_ptr() for t in tensors))
-        tensors = (*given, d_capsules, d_push, empty if d_gain is None else d_gain)
-        gradients = layout().Gradients(*(t.data_ptr() for t in tensors))
-        run(backward_kernel(capsules.dtype), capsules, mask, sizes, arrays, gradients)
+        arrays = Arrays(*(t.data_ptr() for t in tensors))
+        tensors = (*d_outputs, d_capsules, d_push, empty if d_gain is None else d_gain)
+        gradients = Gradients(*(t.data_ptr() for t in tensors))
+        backward = kernel("backward", capsules.dtype)
+        run(backward, capsules, mask, sizes, arrays, gradients)
         d_push = d_push.sum(0)[:J, :, :H]
         d_bias = d_push[:, D] if ctx.has_bias else None
         d_transform = d_push[:, :D]
@@ -169,7 +169,7 @@ class Route(torch.autograd.Function):
         return *d_inputs, None, None, None, None  # for mask and options
 
 
-def fold(parts: Tensor, sizes: Any, positions: int) -> Tensor:
+def fold(parts: Tensor, sizes: Sizes, positions: int) -> Tensor:
     """Add overlapping gradients of segments (B, S, span, C, D) up to (B, P, C, D)."""
     B, S, span, C, D = parts.shape
     if S == 1:
@@ -182,8 +182,8 @@ def fold(parts: Tensor, sizes: Any, positions: int) -> Tensor:
     return whole
 
 
-def both_ways(
-    transform: Tensor, bias: Tensor | None, sizes: Any
+def padded_matrices(
+    transform: Tensor, bias: Tensor | None, sizes: Sizes
 ) -> tuple[Tensor, Tensor]:
     """Return W with β below it, (J, D + 1, H), and Wᵀ, (J, H, D), padded with zeros."""
     J, D, H = transform.shape
@@ -203,8 +203,8 @@ def measure(
     options: RoutingOptions,
     couplings: bool,
     keep: bool,
-) -> Any:
-    """Return the Sizes of a problem, and how it is cut."""
+) -> Sizes:
+    """Return the sizes of a problem, and how it is cut."""
     (B, P, C, D), (J, _, H), (_, W, K) = capsules.shape, transform, mask.shape
     lanes = VECTOR_BYTES // capsules.element_size()
 
@@ -216,7 +216,7 @@ def measure(
     per_segment = -(-W // cuts)
     per_text = -(-W // per_segment)
     children = (per_segment + K - 1) * C
-    return layout().Sizes(
+    return Sizes(
         types=C,
         child_size=D,
         child_pad=padded(D),
@@ -225,6 +225,7 @@ def measure(
         windows=W,
         parents=J,
         parents_pad=padded(J, 4),
+        parent_lanes=padded(J),
         parent_size=H,
         parent_pad=padded(H),
         iterations=options.iterations,
@@ -239,7 +240,6 @@ def measure(
         chunk=min(CHUNK_VECTORS * lanes, padded(CHUNK_SIZE // J + 1)),
         # An odd number of vectors: rows read together must not share cache places.
         stride=(padded(children) // lanes + 1 | 1) * lanes,
-        slot=padded(J),
         keeps_sums=int(keep),
         has_couplings=int(couplings),
     )
@@ -247,8 +247,38 @@ def measure(
 
 @functools.cache
 def has_numba() -> bool:
-    """Return whether numba can be imported, without doing so."""
+    """Return whether numba can be imported, without importing it."""
     try:
         return importlib.util.find_spec("numba") is not None
     except ValueError:  # what a module set to None in sys.modules raises
         return False
+
+
+@functools.cache
+def compiled_kernel(name: str, dtype: torch.dtype) -> Any:
+    """Compile the `forward` or `backward` kernel, or load it from the cache."""
+    from numba import types
+
+    from textcapsules.model.kernels.cpu.backward import backward_kernel
+    from textcapsules.model.kernels.cpu.forward import forward_kernel
+
+    compile_kernel = forward_kernel if name == "forward" else backward_kernel
+    return compile_kernel(types.float32 if dtype == torch.float32 else types.float64)
+
+
+@functools.cache
+def kernel(name: str, dtype: torch.dtype) -> Any:
+    """Return the `forward` or `backward` kernel as a C function."""
+    return C_FUNCTION(compiled_kernel(name, dtype).address)
+
+
+@functools.cache
+def compile_problem(dtype: torch.dtype, backward: bool) -> str | None:
+    """Return why this machine cannot compile the kernels, or None if it can."""
+    try:
+        for name in ("forward", "backward") if backward else ("forward",):
+            kernel(name, dtype)
+    except Exception as error:  # a compiler may be broken in any way
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"the kernels cannot be compiled ({reason:.200})"
+    return None

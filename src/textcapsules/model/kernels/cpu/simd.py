@@ -1,16 +1,20 @@
-"""A vector type for numba, so that the routing kernels keep their sums in registers.
+"""Vectors for numba, so that the routing kernels keep their sums in registers.
 
 Numba turns scalar loops into vectors only where LLVM can prove that arrays do not
 overlap, and it has no arrays on the stack; a tile of eight running sums is neither. So
 `Vector` is one LLVM vector of 512 bits (16 float32 or 8 float64), which LLVM splits in
 two or four on machines with narrower registers, and the functions below are its
-instructions. An array here is a pointer to its numbers: numba's own arrays are seven
-values each and counted references, which made the kernels slow to compile. Indices are
-not checked.
+instructions. `rows_of` gives those of several vectors at once, one per row of a matrix:
+a product of matrices keeps eight rows of its result in registers while it runs through
+the depth.
+
+An array here is a pointer to its numbers: numba's own arrays are seven values each and
+counted references, which made the kernels slow to compile. Indices are not checked. The
+last functions turn the addresses that a kernel is called with into such pointers.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import njit, types
@@ -21,25 +25,26 @@ from numba.extending import models, register_model
 __all__ = [
     "Vector",
     "add",
-    "call",
     "divide",
     "exp",
+    "fetch_add",
     "fma",
-    "intrinsic",
     "lane_sum",
     "lanes",
     "load",
     "maximum",
     "minimum",
     "multiply",
-    "read",
-    "repeat",
+    "pointer",
+    "pointers",
+    "rows_of",
     "splat",
     "splat_at",
     "store",
     "subtract",
+    "transpose",
     "unless_zero",
-    "write",
+    "unpack",
 ]
 
 # An intrinsic's first parameter is numba's, not the caller's: hidden from checkers.
@@ -65,7 +70,7 @@ class VectorModel(models.PrimitiveModel):
 
 
 def repeat(builder, number, vector_type):
-    """Return a vector of one number, again and again."""
+    """Return a vector with one number in every lane."""
     empty = ir.Constant(vector_type, ir.Undefined)
     zero = ir.Constant(ir.IntType(32), 0)
     first = builder.insert_element(empty, number, zero)
@@ -169,7 +174,7 @@ def fma(typingctx, a, b, c):
 
 
 def on_pairs(instruction):
-    """Return a function of two vectors that is one instruction of LLVM's."""
+    """Return a function of two vectors that is one instruction of LLVM."""
 
     @intrinsic
     def apply(typingctx, a, b):
@@ -185,26 +190,24 @@ add, subtract = on_pairs("fadd"), on_pairs("fsub")
 multiply, divide = on_pairs("fmul"), on_pairs("fdiv")
 
 
-@intrinsic
-def maximum(typingctx, a, b):
-    """Return the larger of each pair of lanes, b where either is no number."""
+def pick(sign):
+    """Return a function of two vectors: a where `a sign b`, else b.
 
-    def generate(context, builder, signature, arguments):
-        larger = builder.fcmp_ordered(">", *arguments)
-        return builder.select(larger, *arguments)
+    So it is b where either is no number.
+    """
 
-    return a(a, a), generate
+    @intrinsic
+    def apply(typingctx, a, b):
+        def generate(context, builder, signature, arguments):
+            picked = builder.fcmp_ordered(sign, *arguments)
+            return builder.select(picked, *arguments)
+
+        return a(a, a), generate
+
+    return apply
 
 
-@intrinsic
-def minimum(typingctx, a, b):
-    """Return the smaller of each pair of lanes, b where either is no number."""
-
-    def generate(context, builder, signature, arguments):
-        smaller = builder.fcmp_ordered("<", *arguments)
-        return builder.select(smaller, *arguments)
-
-    return a(a, a), generate
+maximum, minimum = pick(">"), pick("<")
 
 
 @intrinsic
@@ -338,3 +341,227 @@ def exp(x):
     n = nearest(multiply(y, splat(y, LOG2_E)))
     r = fma(n, low, fma(n, high, y))
     return zero_below(lowest, x, scale_by_two(series(r), n))
+
+
+def places(builder, arguments, which, count):
+    """Return the addresses of array[at + r * row]: three arguments from `which` on."""
+    array, at, row = arguments[which : which + 3]
+    steps = [builder.mul(row, row.type(r)) for r in range(count)]
+    return [builder.gep(array, [builder.add(at, step)]) for step in steps]
+
+
+class Rows(NamedTuple):
+    """Functions on a tuple of vectors, one per row of a matrix.
+
+    load(array, at, row), save(sums, array, at, row): row r is array[at + r * row:].
+    zero(array): zeros.  add(sums, others): their sums.
+    splat(array, at): array[at + r] in every lane of row r.
+    accumulate(sums, array, at, x): add array[at + r * step] times x to row r.
+    accumulate_rows(sums, array, at, row, others, there, others_row): add
+        array[at + r * row] times the vector others[there + r * others_row:] to row r.
+    """
+
+    load: Any
+    zero: Any
+    add: Any
+    splat: Any
+    accumulate: Any
+    accumulate_rows: Any
+    save: Any
+
+
+def rows_of(count, step):
+    """Return the functions on `count` rows.
+
+    The step of `accumulate` is a function of the lanes: known when compiling, so that
+    every row's number is at a fixed distance from one address.
+    """
+
+    def gather(context, builder, signature, vectors):
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    @intrinsic
+    def load_rows(typingctx, array, at, row):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            kind = context.get_value_type(vector)
+            spots = places(builder, arguments, 0, count)
+            vectors = [read(builder, place, kind, array) for place in spots]
+            return gather(context, builder, signature, vectors)
+
+        return types.UniTuple(vector, count)(array, types.intp, types.intp), generate
+
+    @intrinsic
+    def zero_rows(typingctx, array):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            nothing = ir.Constant(context.get_value_type(vector), None)
+            return gather(context, builder, signature, [nothing] * count)
+
+        return types.UniTuple(vector, count)(array), generate
+
+    @intrinsic
+    def add_rows(typingctx, sums, others):
+        def generate(context, builder, signature, arguments):
+            ours, theirs = (
+                cgutils.unpack_tuple(builder, rows, count) for rows in arguments
+            )
+            pairs = zip(ours, theirs, strict=True)
+            vectors = [builder.fadd(one, other) for one, other in pairs]
+            return gather(context, builder, signature, vectors)
+
+        return sums(sums, sums), generate
+
+    @intrinsic
+    def splat_rows(typingctx, array, at):
+        vector = Vector(array.dtype)
+
+        def generate(context, builder, signature, arguments):
+            one = context.get_constant(types.intp, 1)
+            arguments = [*arguments, one]
+            spots = places(builder, arguments, 0, count)
+            kind = context.get_value_type(vector)
+            vectors = [repeat(builder, builder.load(place), kind) for place in spots]
+            return gather(context, builder, signature, vectors)
+
+        return types.UniTuple(vector, count)(array, types.intp), generate
+
+    @intrinsic
+    def accumulate(typingctx, sums, array, at, x):
+        def generate(context, builder, signature, arguments):
+            total, array, at, factor = arguments
+            row = context.get_constant(types.intp, step.py_func(x.lanes))
+            arguments, vectors = [total, array, at, row], []
+            spots = places(builder, arguments, 1, count)
+            for r, place in enumerate(spots):
+                number = repeat(builder, builder.load(place), factor.type)
+                part = builder.extract_value(total, r)
+                vectors.append(call(builder, "fma", part.type, number, factor, part))
+            return gather(context, builder, signature, vectors)
+
+        return sums(sums, array, types.intp, x), generate
+
+    @intrinsic
+    def accumulate_rows(typingctx, sums, array, at, row, others, there, others_row):
+        def generate(context, builder, signature, arguments):
+            ours = places(builder, arguments, 1, count)
+            theirs = places(builder, arguments, 4, count)
+            vectors = []
+            for r, (place, other) in enumerate(zip(ours, theirs, strict=True)):
+                part = builder.extract_value(arguments[0], r)
+                number = repeat(builder, builder.load(place), part.type)
+                x = read(builder, other, part.type, array)
+                vectors.append(call(builder, "fma", part.type, number, x, part))
+            return gather(context, builder, signature, vectors)
+
+        whole = (types.intp, types.intp)
+        return sums(sums, array, *whole, others, *whole), generate
+
+    @intrinsic
+    def save_rows(typingctx, sums, array, at, row):
+        def generate(context, builder, signature, arguments):
+            spots = places(builder, arguments, 1, count)
+            for r, place in enumerate(spots):
+                write(builder, builder.extract_value(arguments[0], r), place, array)
+            return context.get_dummy_value()
+
+        return types.void(sums, array, types.intp, types.intp), generate
+
+    return Rows(
+        load_rows,
+        zero_rows,
+        add_rows,
+        splat_rows,
+        accumulate,
+        accumulate_rows,
+        save_rows,
+    )
+
+
+@intrinsic
+def transpose(typingctx, source, at, row, target, there, target_row):
+    """Copy a square of as many rows as lanes, transposed, from source to target."""
+    count = Vector(source.dtype).lanes
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(Vector(source.dtype))
+        spots = places(builder, arguments, 0, count)
+        rows = [read(builder, place, kind, source) for place in spots]
+        order = ir.VectorType(ir.IntType(32), count)
+        # Interleaving row r with row r + n/2 everywhere, log2 n times over, moves every
+        # number to its place.
+        mixed = [i // 2 + count * (i % 2) for i in range(2 * count)]
+        low, high = (
+            ir.Constant(order, mixed[part : part + count]) for part in (0, count)
+        )
+        for _ in range(count.bit_length() - 1):
+            pairs = zip(rows[: count // 2], rows[count // 2 :], strict=True)
+            rows = [
+                builder.shuffle_vector(one, other, half)
+                for one, other in pairs
+                for half in (low, high)
+            ]
+        spots = places(builder, arguments, 3, count)
+        for vector, place in zip(rows, spots, strict=True):
+            write(builder, vector, place, target)
+        return context.get_dummy_value()
+
+    whole = (types.intp, types.intp)
+    return types.void(source, *whole, target, *whole), generate
+
+
+@intrinsic
+def pointer(typingctx, address, like):
+    """Return an int64 or C pointer as a pointer to numbers like `like`."""
+    result = types.CPointer(like)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(result)
+        cast = builder.bitcast if address is types.voidptr else builder.inttoptr
+        return cast(arguments[0], kind)
+
+    return result(address, like), generate
+
+
+@intrinsic
+def unpack(typingctx, names, block, at):
+    """Return block[at:], int64, as an instance of a class of named tuples."""
+    count = len(names.instance_class._fields)
+    result = types.NamedUniTuple(types.int64, count, names.instance_class)
+
+    def generate(context, builder, signature, arguments):
+        one = context.get_constant(types.intp, 1)
+        spots = places(builder, [*arguments[1:], one], 0, count)
+        numbers = [builder.load(place) for place in spots]
+        return context.make_tuple(builder, signature.return_type, numbers)
+
+    return result(names, block, types.intp), generate
+
+
+@intrinsic
+def pointers(typingctx, addresses, like):
+    """Return a named tuple of addresses as one of pointers to numbers like `like`."""
+    kind = types.CPointer(like)
+    result = types.NamedUniTuple(kind, addresses.count, addresses.instance_class)
+
+    def generate(context, builder, signature, arguments):
+        numbers = cgutils.unpack_tuple(builder, arguments[0], addresses.count)
+        place = context.get_value_type(kind)
+        result_pointers = [builder.inttoptr(number, place) for number in numbers]
+        return context.make_tuple(builder, signature.return_type, result_pointers)
+
+    return result(addresses, like), generate
+
+
+@intrinsic
+def fetch_add(typingctx, counters, index):
+    """Add 1 to counters[index] and return what it was, safe among threads."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.gep(arguments[0], [arguments[1]])
+        one = context.get_constant(types.int64, 1)
+        return builder.atomic_rmw("add", place, one, ordering="monotonic")
+
+    return types.int64(counters, types.intp), generate

@@ -1,8 +1,8 @@
-"""What the routing kernels are made of: small matrix products, norms, squashes.
+"""The algebra of the CPU kernels: small matrix products, norms, squashes.
 
-A matrix argument is a pair (flat array, offset of its first number). Paddings are to
-whole vectors, of the parents to a multiple of four; they hold zeros, so that no loop
-needs a remainder.
+A matrix argument is a pair (flat array, offset of its first number). Sizes are padded
+to whole vectors, the number of parents to a multiple of four; paddings hold zeros, so
+that no loop needs a remainder.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import njit
 
-from textcapsules.model.kernels.cpu.rows import rows_of
+from textcapsules.model.kernels.cpu.call import CHUNK_VECTORS
 from textcapsules.model.kernels.cpu.simd import (
     add,
     divide,
@@ -21,6 +21,7 @@ from textcapsules.model.kernels.cpu.simd import (
     maximum,
     minimum,
     multiply,
+    rows_of,
     splat,
     splat_at,
     store,
@@ -28,7 +29,6 @@ from textcapsules.model.kernels.cpu.simd import (
 )
 
 __all__ = [
-    "CHUNK_VECTORS",
     "add_lengths_back",
     "add_logits_product",
     "add_product",
@@ -49,15 +49,14 @@ __all__ = [
     "sum_rows",
 ]
 
-CHUNK_VECTORS = 8  # of children whose logits are held at once
 NONE, NORM, SABOUR, RELEASED, EXP, TANH = range(6)
 SATURATED = 1e9  # as in model.functional
 
-# Only called from compiled code: without wrappers for Python they compile sooner.
+# Only compiled code calls these: without wrappers for Python they compile sooner.
 options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 compiled = njit(error_model="numpy", **options)
-# What is called from one place is better put there at once: every function that is
-# compiled by itself is optimised again inside each of its callers.
+# For functions that are called from one place: a function that is compiled by itself is
+# optimised again inside each of its callers.
 merged = njit(inline="always", error_model="numpy", **options)
 
 
@@ -102,9 +101,10 @@ def product_of(step, fresh):
     """Return a function that multiplies left (rows, depth) with right (depth, columns).
 
     Its arguments are those two matrices, the result (added to, or if `fresh`, started
-    from one number a row), and rows, a multiple of four, depth and columns, rounded up
-    to whole vectors. A matrix is its array, offset and the step to the next row; left's
-    step to the next row is fixed, `step`, and the one given leads to the next column.
+    from one number per row), and rows, a multiple of four, depth and columns, rounded
+    up to whole vectors. A matrix is its array, offset and the step to the next row;
+    left's step to the next row is `step`, known when compiling, and the one given leads
+    to the next column.
     """
     eight_rows, four_rows = tile_of(8, step, fresh), tile_of(4, step, fresh)
 
@@ -148,12 +148,12 @@ add_product = product_of(one_number, False)
 add_logits_product = product_of(logits_row, False)
 
 four = rows_of(4, one_number)
-load_four, accumulate_own, save_four = four.load, four.accumulate_own, four.save
+load_four, accumulate_rows, save_four = four.load, four.accumulate_rows, four.save
 
 
 @compiled
 def each_times(left, l_row, depth, stack, s_row, start, out, o_row, rows):
-    """Set each row of out to start's row plus its row of left times its own matrix.
+    """Set each row of out to start's row plus left's row times the row's own matrix.
 
     The matrices lie in `stack`, `s_row` numbers apart, `o_row` columns each.
     """
@@ -163,7 +163,7 @@ def each_times(left, l_row, depth, stack, s_row, start, out, o_row, rows):
             o, p, q = m * o_row + n, a0 + m * l_row, b0 + m * s_row + n
             sums = load_four(c, c0 + o, o_row)
             for _ in range(depth):
-                sums = accumulate_own(sums, a, p, l_row, b, q, s_row)
+                sums = accumulate_rows(sums, a, p, l_row, b, q, s_row)
                 p += 1
                 q += o_row
             save_four(sums, d, d0 + o, o_row)
@@ -203,7 +203,7 @@ def norm_rows(matrix, row, n, norms, first):
             x = load(a, h)
             total = fma(x, x, total)
         square = lane_sum(total)
-        # Squares of other norms leave the range of float32, or lose digits at its end.
+        # Other squares leave the range of float32, or lose digits at its ends.
         if 1e-30 < square < 1e30:
             norms[first + j] = math.sqrt(square)
         else:
@@ -229,10 +229,10 @@ def squash_lengths(kind, norms, first, n, out):
             x = min(norms[j], SATURATED)
             out[j] = math.tanh(x) if kind == TANH else -math.expm1(-x)
         return
-    most, one = splat(norms, SATURATED), splat(norms, 1.0)
+    largest, one = splat(norms, SATURATED), splat(norms, 1.0)
     half = splat(norms, 0.5)
     for j in range(first, first + n, lanes(norms)):
-        x = minimum(most, load(norms, j))
+        x = minimum(largest, load(norms, j))
         if kind == NORM:
             x = divide(x, add(one, x))
         elif kind != NONE:
@@ -270,9 +270,9 @@ def squash_slope(kind, x):
 def squash_rows(kind, inputs, row, n, norms, lengths, first, poses):
     """Set the poses to f(norm) times the direction of the inputs."""
     (t, t0), (v, v0) = inputs, poses
-    least = splat(norms, smallest(norms))
+    floor = splat(norms, smallest(norms))
     for j in range(n):
-        norm = maximum(splat_at(norms, first + j), least)
+        norm = maximum(splat_at(norms, first + j), floor)
         length = splat_at(lengths, first + j)
         for h in range(j * row, (j + 1) * row, lanes(t)):
             x = load(t, t0 + h)
@@ -288,28 +288,28 @@ def squash_rows_back(kind, inputs, row, n, norms, lengths, first, d_poses):
     (t, t0), (g, g0) = inputs, d_poses
     if kind == NONE:
         return
-    least = splat(norms, smallest(norms))
+    floor = splat(norms, smallest(norms))
     for j in range(n):
-        norm = maximum(splat_at(norms, first + j), least)
+        norm = maximum(splat_at(norms, first + j), floor)
         along = splat(norms, 0.0)
         for h in range(j * row, (j + 1) * row, lanes(t)):
             along = fma(divide(load(t, t0 + h), norm), load(g, g0 + h), along)
-        across = divide(splat_at(lengths, first + j), norm)
+        ratio = divide(splat_at(lengths, first + j), norm)
         slope = splat(norms, squash_slope(kind, norms[first + j]))
-        along = multiply(subtract(slope, across), splat(norms, lane_sum(along)))
+        along = multiply(subtract(slope, ratio), splat(norms, lane_sum(along)))
         for h in range(j * row, (j + 1) * row, lanes(t)):
-            forth = divide(load(t, t0 + h), norm)
-            store(g, g0 + h, fma(along, forth, multiply(across, load(g, g0 + h))))
+            unit = divide(load(t, t0 + h), norm)
+            store(g, g0 + h, fma(along, unit, multiply(ratio, load(g, g0 + h))))
 
 
 @compiled
 def add_lengths_back(inputs, row, n, norms, first, d_lengths, d_first, d_poses):
-    """Add the lengths' gradient to the poses': each along its own direction."""
+    """Add the gradient of the lengths to that of the poses, along their directions."""
     (t, t0), (g, g0) = inputs, d_poses
-    least = splat(norms, smallest(norms))
+    floor = splat(norms, smallest(norms))
     for j in range(n):
-        norm = maximum(splat_at(norms, first + j), least)
+        norm = maximum(splat_at(norms, first + j), floor)
         slope = splat_at(d_lengths, d_first + j)
         for h in range(j * row, (j + 1) * row, lanes(t)):
-            forth = divide(load(t, t0 + h), norm)
-            store(g, g0 + h, fma(slope, forth, load(g, g0 + h)))
+            unit = divide(load(t, t0 + h), norm)
+            store(g, g0 + h, fma(slope, unit, load(g, g0 + h)))
