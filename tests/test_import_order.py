@@ -27,10 +27,9 @@ ORDER = """
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
     model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
     model.kernels.cpu.forward model.kernels.cpu.backward model.kernels.cpu.route
-    model.kernels.gpu model.kernels.gpu.parts model.kernels.gpu.call
-    model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.tiles
-    model.kernels.gpu.classes model.kernels.gpu.route model.kernels.gpu.squash
-    model.kernels.gpu.primary model.kernels.gpu.losses model.routing
+    model.kernels.gpu model.kernels.gpu.maths model.kernels.gpu.call
+    model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.route
+    model.kernels.gpu.capsules model.kernels.gpu.losses model.routing
     model.layers.local model.layers.routed model.layers model.network model.capsnet
     model.baselines model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic

@@ -286,7 +286,7 @@ def ngram_capsules(
     if not (fused and primary.squash in (*SQUASHES, "none") and has_triton()):
         features, inside = ngrams(vectors, mask)
         return primary(dropout(features) if drops else features), inside  # type: ignore[misc]
-    from textcapsules.model.kernels.gpu.primary import primary_capsules_gpu
+    from textcapsules.model.kernels.gpu.capsules import primary_capsules_gpu
 
     capsules = primary_capsules_gpu(
         vectors,

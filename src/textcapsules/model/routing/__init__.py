@@ -146,7 +146,7 @@ def squash_capsules(poses: Tensor, kind: str) -> Tensor:
         return squash(poses, kind)
     if poses.dtype not in (torch.float32, torch.bfloat16) or not has_triton():
         return squash(poses, kind)
-    from textcapsules.model.kernels.gpu.squash import squash_gpu
+    from textcapsules.model.kernels.gpu.capsules import squash_gpu
 
     return squash_gpu(poses, kind)
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from textcapsules.model.functional import SQUASHES
-from textcapsules.model.kernels.gpu import call as gpu_call
 from textcapsules.model.kernels.gpu import route as gpu
+from textcapsules.model.kernels.gpu.call import Call
 from textcapsules.model.routing import RoutingOptions
 from textcapsules.model.routing import route_windows as route_by_any
 from triton_kernels import DEVICE
@@ -316,7 +316,7 @@ def test_auto_picks_by_size(
     picked = []
 
     def stop(*arguments):
-        picked.append(gpu_call.Call(*arguments[:-1]).regime)
+        picked.append(Call(*arguments[:-1]).regime)
         raise InterruptedError
 
     monkeypatch.setattr(gpu._Route, "apply", stop)

@@ -1,4 +1,4 @@
-"""What a call of the kernels is, and the launches that all regimes share."""
+"""A call of the routing kernels, and the launches that all regimes share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from textcapsules.model.kernels.gpu.parts import jit, tl
+from textcapsules.model.kernels.gpu.maths import jit, tl
 from textcapsules.model.routing.reference import RoutingOptions
 
-# Inside kernels nothing has the type it seems to have.
+# In a kernel, names have other types than pyright sees.
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
 
 
@@ -80,7 +80,7 @@ class Gradients(NamedTuple):
         return tuple(other if g is None else g.contiguous() for g in self)
 
     def constants(self) -> dict[str, bool]:
-        """Return which of them are there."""
+        """Return which of them are given."""
         names = ("DPOSE", "DLENGTH", "DCOUPLING", "DTOTAL")
         return {name: g is not None for name, g in zip(names, self, strict=True)}
 
@@ -115,17 +115,17 @@ def new_outputs(call: Call, couplings: bool, save: bool):
     kept = {**like, "dtype": torch.float32}
     totals = None if call.gain is None else torch.empty(N, **kept)
     some = like if totals is None else kept
-    found = torch.empty(N, call.children, J, **some) if couplings else None
+    coupled = torch.empty(N, call.children, J, **some) if couplings else None
     if not save:
-        return poses, lengths, found, totals, None, None
+        return poses, lengths, coupled, totals, None, None
     sums = torch.empty(N, 2 * R - 1, J * (D + 1), **kept)
     pulls = torch.empty(N, R - 1, J * (D + 1), **kept)
-    return poses, lengths, found, totals, sums, pulls
+    return poses, lengths, coupled, totals, sums, pulls
 
 
 @jit
 def fold_windows(du_ptr, out_ptr, P, W, K, size, BLOCK: tl.constexpr):
-    """Add up what the windows over a position gave it, always in the same order."""
+    """Add up what the windows give a position, always in the same order."""
     position = tl.program_id(0).to(tl.int64)
     b, p = position // P, position % P
     x = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)  # type and pose entry

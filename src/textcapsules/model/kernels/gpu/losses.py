@@ -1,4 +1,4 @@
-"""The margin loss on a GPU in one kernel: plain code takes two dozen small ones."""
+"""The margin loss on a GPU in one kernel: plain code launches two dozen small ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from textcapsules.model.kernels.gpu.call import power_of_two, run
-from textcapsules.model.kernels.gpu.parts import jit, tl
+from textcapsules.model.kernels.gpu.maths import jit, tl
 
-# Inside kernels nothing has the type it seems to have.
+# In a kernel, names have other types than pyright sees.
 # pyright: reportInvalidTypeForm=false
 __all__ = ["margin_loss_gpu"]
 
-_CLASSES = 1024  # a program sees at a time
+_CLASSES = 1024  # that a program reads at a time
 
 
 @jit
@@ -39,6 +39,8 @@ def margin_rows(
 
 
 class _Margin(torch.autograd.Function):
+    """Lengths (B, E) and targets (B, E) to the loss, one number."""
+
     @staticmethod
     def forward(ctx: Any, lengths: Tensor, targets: Tensor, *margins: float) -> Tensor:
         B, E = lengths.shape

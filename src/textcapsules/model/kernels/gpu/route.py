@@ -1,10 +1,10 @@
 """Fused routing on a GPU: `route_windows_gpu`, the same contract as `route_windows`.
 
-Two sets of Triton kernels, one maths (`gpu_parts` tells it). A short window is routed
-by one program, all iterations on chip (`gpu_conv`); a long one, or one with many
-parents, is cut into chunks of children and tiles of parents (`gpu_class`). Neither
-forms votes or keeps logits; both recompute in the backward pass and add in a fixed
-order, so that the same inputs give the same bits. Triton is imported at the first use.
+Two sets of Triton kernels share one algebra (`maths`). A short window is routed by one
+program, all iterations on chip (`windows`); a long one, or one with many parents, is
+cut into chunks of children and tiles of parents (`chunks`). Neither forms votes or
+keeps logits; both recompute in the backward pass and add in a fixed order, so that the
+same inputs give the same bits. Triton is imported at the first use.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ __all__ = ["PRECISIONS", "REGIMES", "route_windows_gpu", "supports"]
 # bits, or by tensor cores on three such parts.
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
-# One program a window; chunks of its children, each with all parents; both in tiles.
+# One program per window; chunks of its children, each with all parents; both in tiles.
 REGIMES = ("window", "chunks", "tiles")
 
 _LARGEST_POSE = 64
@@ -120,16 +120,13 @@ def route_windows_gpu(
         precision,
         regime,
     )
-    poses, lengths, found, totals = _Route.apply(*call, couplings)
-    if found is not None and gain is not None:
+    poses, lengths, coupled, totals = _Route.apply(*call, couplings)
+    if coupled is not None and gain is not None:
         factor = gain / torch.where(totals > 0, totals, 1.0)  # (B·W,)
-        found = (found * factor[:, None, None]).to(poses.dtype)
+        coupled = (coupled * factor[:, None, None]).to(poses.dtype)
+    outputs = (poses, lengths, coupled)
     lead = mask.shape[:2]
-    return Routed(
-        poses.unflatten(0, lead),
-        lengths.unflatten(0, lead),
-        found if found is None else found.unflatten(0, lead),  # type: ignore[arg-type]
-    )
+    return Routed(*(t if t is None else t.unflatten(0, lead) for t in outputs))  # type: ignore[arg-type]
 
 
 def _check_name(argument: str, value: str, names: tuple[str, ...]) -> None:
@@ -151,38 +148,42 @@ class _Route(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *arguments):
-        from textcapsules.model.kernels.gpu import call as gpu_call
-        from textcapsules.model.kernels.gpu import classes as gpu_class
-        from textcapsules.model.kernels.gpu import windows as gpu_conv
+        from textcapsules.model.kernels.gpu import chunks, windows
+        from textcapsules.model.kernels.gpu.call import Call
 
         *fields, couplings = arguments
-        call = gpu_call.Call(*fields)
-        ctx.kernels = gpu_conv if call.regime == "window" else gpu_class
+        call = Call(*fields)
+        ctx.kernels = windows if call.regime == "window" else chunks
         save = any(ctx.needs_input_grad)
         with torch.cuda.device_of(call.capsules):  # Triton launches on the current one
-            found = ctx.kernels.forward(call, couplings, save)
+            *outputs, totals, saved = ctx.kernels.forward(call, couplings, save)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*call[:5], *found[3:])
+        ctx.save_for_backward(*call[:5], totals, *saved)
         ctx.rest = call[5:]
-        return found[:4]  # poses, lengths, couplings, totals
+        return *outputs, totals
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *gradients):  # type: ignore[override]
-        from textcapsules.model.kernels.gpu import call as gpu_call
+        from textcapsules.model.kernels.gpu.call import (
+            Call,
+            Gradients,
+            fold,
+            reduce_transform,
+        )
 
-        call = gpu_call.Call(*ctx.saved_tensors[:5], *ctx.rest)
-        saved = ctx.saved_tensors[5:]  # totals, states
-        found: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        wants = ctx.needs_input_grad
+        wanted = ctx.needs_input_grad
+        d_inputs: list[Tensor | None] = [None] * len(wanted)
         if all(g is None for g in gradients):
-            return tuple(found)
-        gradients = gpu_call.Gradients(*gradients)
-        du, right, slopes = ctx.kernels.backward(call, gradients, saved)
-        if wants[0]:
-            found[0] = gpu_call.fold(call, du)
-        if wants[1] or wants[2]:
-            found[1:3] = gpu_call.reduce_transform(call, saved[1], right)
-        if call.gain is not None and wants[4]:
-            found[4] = slopes.sum().to(call.gain.dtype).view_as(call.gain)
-        return tuple(g if want else None for g, want in zip(found, wants, strict=True))
+            return tuple(d_inputs)
+        call = Call(*ctx.saved_tensors[:5], *ctx.rest)
+        saved = ctx.saved_tensors[5:]  # totals, sums, and what else `backward` reads
+        du, right, slopes = ctx.kernels.backward(call, Gradients(*gradients), saved)
+        if wanted[0]:
+            d_inputs[0] = fold(call, du)
+        if wanted[1] or wanted[2]:
+            d_inputs[1:3] = reduce_transform(call, saved[1], right)
+        if call.gain is not None and wanted[4]:
+            d_inputs[4] = slopes.sum().to(call.gain.dtype).view_as(call.gain)
+        pairs = zip(d_inputs, wanted, strict=True)
+        return tuple(g if want else None for g, want in pairs)

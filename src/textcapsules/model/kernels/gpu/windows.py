@@ -1,7 +1,7 @@
 """Triton kernels that route a short window in one program.
 
 A program owns one window: its children pass through the registers in tiles of BI, the
-parents' state stays there for all iterations. `gpu_parts` tells the maths.
+parents' state stays there for all iterations. `maths` explains the algebra.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from textcapsules.model.kernels.gpu.call import (
     power_of_two,
     run,
 )
-from textcapsules.model.kernels.gpu.parts import (
+from textcapsules.model.kernels.gpu.maths import (
     child_weight,
     inverse_total,
     jit,
+    load_bias,
     load_couplings,
-    load_poses,
     load_state,
     load_transform,
     output_gradient,
-    row_norm,
     softmax_parents,
     squash_gradient,
     squash_poses,
     store_couplings,
+    store_outputs,
     store_poses,
     store_state,
     tl,
     total_gradient,
+    window_start,
 )
 
-# Inside kernels nothing has the type it seems to have.
+# In a kernel, names have other types than pyright sees.
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
 
-# Children in a tile: 96, the paper's window, is three of them without a rest.
+# Children in a tile: 96, the paper's window, fills three of them.
 _TILE = 32
 _WARPS = 2
-# Of a thread, where W is small: the compiler would take 230. With 96 it spills some,
-# but more windows fit on a multiprocessor; on an H200 that was the fastest of four.
+# Per thread, where W is small: the compiler would take 230. With 96 it spills some, but
+# more windows fit on a multiprocessor; on an H200 that was the fastest of four.
 _REGISTERS = 96
 
 
@@ -51,7 +52,7 @@ _REGISTERS = 96
 def load_window(
     u_ptr, i, d, I, D: tl.constexpr, EVEN: tl.constexpr,  # noqa: E741
 ):  # fmt: skip
-    """Return the children i, (BI, BD) in float32; EVEN: no tile has a rest."""
+    """Return the children i, (BI, BD) in float32; EVEN: every tile is full."""
     place = u_ptr + i[:, None] * D + d[None, :]
     if EVEN:
         u = tl.load(place)
@@ -65,8 +66,8 @@ def first_weight(
     u, mask_ptr, mask_k, i, I, C: tl.constexpr, AMENDMENT: tl.constexpr  # noqa: E741
 ):  # fmt: skip
     """Return â of the children i, zero where they must not vote."""
-    seen = tl.load(mask_ptr + (i // C) * mask_k, mask=i < I, other=0)
-    return child_weight(u, (seen != 0).to(tl.float32), AMENDMENT)
+    voting = tl.load(mask_ptr + (i // C) * mask_k, mask=i < I, other=0)
+    return child_weight(u, (voting != 0).to(tl.float32), AMENDMENT)
 
 
 @jit
@@ -82,22 +83,19 @@ def route_window(
 ):  # fmt: skip
     """Route one window: poses, lengths, couplings on request, T if normalised.
 
-    The children's weights â are found in the first pass and read in the others. With
+    The children's weights â are computed in the first pass and read in the others. With
     SAVE, (s, σ) of iteration r goes to slot r of 2R - 1 in `sum_ptr` and (A, k) to slot
     r - 1 of R - 1 in `pull_ptr`.
     """
     n = tl.program_id(0).to(tl.int64)
-    u_ptr += ((n // W) * P + n % W) * C * D
-    mask_ptr += (n // W) * mask_b + (n % W) * mask_w
+    u_ptr, mask_ptr = window_start(u_ptr, mask_ptr, n, P, W, C, D, mask_b, mask_w)
     sum_ptr += n * (2 * R - 1) * J * (D + 1)
     pull_ptr += n * (R - 1) * J * (D + 1)
     coupling_ptr += n * I * J
     weight_ptr += n * I
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     share = 1.0 / (J + 1 if LEAKY else J)
-    bias = tl.zeros((BJ, BH), tl.float32)
-    if BIAS:
-        bias = load_poses(bias_ptr, j, h, J, H)
+    bias = load_bias(bias_ptr, j, h, J, H, BIAS)
     A = tl.zeros((BJ, BD), tl.float32)
     k = tl.zeros((BJ,), tl.float32)
     for r in tl.static_range(R):
@@ -124,7 +122,7 @@ def route_window(
                 store_couplings(coupling_ptr, c, i, j, I, J)
         if r == 0:
             tl.debug_barrier()  # other threads read the weights in the next pass
-            if NORMALISE:  # all couplings are equal: each parent's σ tells T
+            if NORMALISE:  # all couplings are equal: T follows from each σ
                 total = sigma * (J + 1 if LEAKY else J)
                 inverse = inverse_total(total)
                 tl.store(total_ptr + n + j * 0, total, mask=j == 0)
@@ -147,9 +145,7 @@ def route_window(
             if SAVE:
                 store_state(pull_ptr + r * J * (D + 1), A, k, j, d, J, D)
         else:
-            store_poses(pose_ptr + n * J * H, v, j, h, J, H)
-            length = row_norm(v).to(length_ptr.dtype.element_ty)
-            tl.store(length_ptr + n * J + j, length, mask=j < J)
+            store_outputs(pose_ptr, length_ptr, v, n, j, h, J, H)
 
 
 @jit
@@ -180,9 +176,7 @@ def route_window_backward(
     du_ptr += n * I * D
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     share = 1.0 / (J + 1 if LEAKY else J)
-    bias = tl.zeros((BJ, BH), tl.float32)
-    if BIAS:
-        bias = load_poses(bias_ptr, j, h, J, H)
+    bias = load_bias(bias_ptr, j, h, J, H, BIAS)
     dA = tl.zeros((BJ, BD), tl.float32)
     dk = tl.zeros((BJ,), tl.float32)
     slope = 0.0
@@ -281,7 +275,7 @@ def forward(call: Call, couplings: bool, save: bool):
         route_window, (call.windows,), *call.inputs(), *pointers, weights, P, W, *rest,
         **launch_constants(call), COUPLINGS=couplings, SAVE=save,
     )  # fmt: skip
-    return *outputs, weights if save else None
+    return *outputs[:4], (*outputs[4:], weights) if save else ()
 
 
 def backward(call: Call, gradients: Gradients, saved: tuple[Tensor, ...]):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from textcapsules.model.functional import SQUASHES, squash
-from textcapsules.model.kernels.gpu.squash import squash_gpu
+from textcapsules.model.kernels.gpu.capsules import squash_gpu
 from textcapsules.model.routing import squash_capsules
 from triton_kernels import DEVICE
 
@@ -48,7 +48,7 @@ def test_plain_code_serves_what_has_no_kernel() -> None:
 def test_a_gpu_takes_the_kernel(monkeypatch) -> None:
     called = []
     monkeypatch.setattr(
-        "textcapsules.model.kernels.gpu.squash.squash_gpu",
+        "textcapsules.model.kernels.gpu.capsules.squash_gpu",
         lambda *inputs: called.append(inputs),
     )
     squash_capsules(torch.ones(2, 3, device="cuda"), "norm")

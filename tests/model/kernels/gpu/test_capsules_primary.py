@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from textcapsules.model import functional
-from textcapsules.model.kernels.gpu.primary import primary_capsules_gpu
+from textcapsules.model.kernels.gpu.capsules import primary_capsules_gpu
 from triton_kernels import DEVICE
 
 NAMES = ("capsules", "vectors", "filters", "filter bias", "weight", "bias")

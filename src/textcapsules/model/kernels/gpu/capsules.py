@@ -1,9 +1,12 @@
-"""N-gram features and primary capsules on a GPU: two products and one kernel each way.
+"""Primary capsules and the squash on a GPU, with one kernel per direction.
 
-A convolution over words is a product of every word vector with all filters, Z (B, T,
-K, F), and a sum along its diagonals: feature p adds Z[p], Z[p + 1], ... of its K
-places. The kernel reads these diagonals and does the rest on chip: bias, ReLU, the
-linear map to capsules and their squash. Backward it forms all of it again.
+`primary_capsules_gpu` goes from word vectors to squashed capsules. A convolution over
+words is a product of every word vector with all filters, Z (B, T, K, F), and a sum
+along its diagonals: feature p adds Z[p], Z[p + 1], ... of its K places. The kernel
+reads these diagonals and does the rest on chip: bias, ReLU, the linear map to capsules
+and their squash. The backward kernel recomputes all of it.
+
+`squash_gpu` squashes poses from anywhere; plain code launches a dozen small kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from textcapsules.model.kernels.gpu.call import power_of_two, run
-from textcapsules.model.kernels.gpu.parts import (
+from textcapsules.model.kernels.gpu.maths import (
     jit,
     squash_gradient,
     squash_poses,
@@ -23,13 +26,79 @@ from textcapsules.model.kernels.gpu.parts import (
     triton,
 )
 
-# Inside kernels nothing has the type it seems to have.
+# In a kernel, names have other types than pyright sees.
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
-__all__ = ["primary_capsules_gpu"]
+__all__ = ["primary_capsules_gpu", "squash_gpu"]
 
-_NGRAMS = 16  # n-grams a program sees
-_NUMBERS = 64  # of their capsules' entries at a time
-_GROUPS = 64  # at most, in which products over all n-grams are cut
+_POSES = 64  # per program of the squash
+_NGRAMS = 16  # per program of the primary capsules
+_NUMBERS = 64  # entries of their capsules at a time
+_GROUPS = 64  # at most, into which products over all n-grams are cut
+
+
+@jit
+def tile(N, D: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
+    """Return the places of this program's rows, (BN, BD), and which of them exist."""
+    rows = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+    d = tl.arange(0, BD)
+    inside = (rows < N)[:, None] & (d < D)[None, :]
+    return rows[:, None] * D + d[None, :], inside
+
+
+@jit
+def squash_rows(
+    x_ptr, out_ptr, N, D: tl.constexpr, SQUASH: tl.constexpr, BN: tl.constexpr,
+    BD: tl.constexpr,
+):  # fmt: skip
+    """Squash BN rows."""
+    places, inside = tile(N, D, BN, BD)
+    x = tl.load(x_ptr + places, mask=inside, other=0.0).to(tl.float32)
+    out = squash_poses(x, SQUASH).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + places, out, mask=inside)
+
+
+@jit
+def squash_rows_backward(
+    x_ptr, dv_ptr, out_ptr, N, D: tl.constexpr, SQUASH: tl.constexpr, BN: tl.constexpr,
+    BD: tl.constexpr,
+):  # fmt: skip
+    """Turn the gradient of BN squashed rows into that of the rows."""
+    places, inside = tile(N, D, BN, BD)
+    x = tl.load(x_ptr + places, mask=inside, other=0.0).to(tl.float32)
+    dv = tl.load(dv_ptr + places, mask=inside, other=0.0).to(tl.float32)
+    out = squash_gradient(x, dv, SQUASH).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + places, out, mask=inside)
+
+
+class _Squash(torch.autograd.Function):
+    """Poses (..., D) to squashed poses."""
+
+    @staticmethod
+    def forward(ctx: Any, poses: Tensor, kind: str) -> Tensor:
+        poses = poses.contiguous()
+        ctx.save_for_backward(poses)
+        ctx.kind = kind
+        return run_on_rows(squash_rows, kind, poses)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dv: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (poses,) = ctx.saved_tensors
+        return run_on_rows(squash_rows_backward, ctx.kind, poses, dv.contiguous()), None
+
+
+def run_on_rows(kernel: Any, kind: str, *tensors: Tensor) -> Tensor:
+    """Run a kernel of the squash over all rows and return what it wrote."""
+    D = tensors[0].shape[-1]
+    out, N = torch.empty_like(tensors[0]), tensors[0].numel() // D
+    sizes = {"D": D, "SQUASH": kind, "BN": _POSES, "BD": power_of_two(D)}
+    run(kernel, (triton.cdiv(N, _POSES),), *tensors, out, N, **sizes)
+    return out
+
+
+def squash_gpu(poses: Tensor, kind: str) -> Tensor:
+    """Return `functional.squash` of poses (..., D)."""
+    return poses if kind == "none" else _Squash.apply(poses, kind)  # type: ignore[return-value]
 
 
 @jit
@@ -80,15 +149,15 @@ def form_capsules(
 
 
 @jit
-def unform_capsules(
+def form_capsules_backward(
     z_ptr, filter_bias_ptr, weight_ptr, bias_ptr, dv_ptr, dt_ptr, dz_ptr, part_ptr, N,
     P, T, stride, C, K: tl.constexpr, F: tl.constexpr, D: tl.constexpr,
     SQUASH: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr,
     BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the linear map's outcome and of Z for BM n-grams.
+    """Write the gradients of the linear map's output and of Z for BM n-grams.
 
-    A row of `part_ptr` gets their sums, the parts of the two biases' gradients.
+    Their sums, parts of the two biases' gradients, go to a row of `part_ptr`.
     """
     part_ptr += tl.program_id(0) * (C * D + F)
     rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
@@ -124,17 +193,9 @@ class _Form(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        vectors,
-        filters,
-        filter_bias,
-        weight,
-        bias,
-        shape,
-        stride,
-        squash,
-        how,
-    ):
+        ctx: Any, vectors, filters, filter_bias, weight, bias, shape, stride, squash,
+        precision,
+    ):  # fmt: skip
         (B, T, V), (F, _, K) = vectors.shape, filters.shape
         P, (C, D) = (T - K) // stride + 1, shape
         flat = filters.permute(1, 2, 0).reshape(V, K * F)
@@ -143,8 +204,9 @@ class _Form(torch.autograd.Function):
         features = vectors.new_empty(B, P, F)
         BD = power_of_two(D)
         tiles = {
-            "K": K, "F": F, "D": D, "SQUASH": squash, "PRECISION": how, "BM": _NGRAMS,
-            "BF": max(16, power_of_two(F)), "BC": max(1, _NUMBERS // BD), "BD": BD,
+            "K": K, "F": F, "D": D, "SQUASH": squash, "PRECISION": precision,
+            "BM": _NGRAMS, "BF": max(16, power_of_two(F)),
+            "BC": max(1, _NUMBERS // BD), "BD": BD,
         }  # fmt: skip
         ctx.sizes, ctx.tiles = (B * P, P, T, stride, C), tiles
         grid = (triton.cdiv(B * P, _NGRAMS), triton.cdiv(C, tiles["BC"]))
@@ -161,12 +223,12 @@ class _Form(torch.autograd.Function):
         (B, T, V), (N, _, _, _, C) = vectors.shape, ctx.sizes
         F, D, K = (ctx.tiles[name] for name in "FDK")
         dt = vectors.new_empty(B, N // B, C * D)
-        dz = vectors.new_zeros(B, T, K * F)  # some words are no n-gram's k-th
+        dz = vectors.new_zeros(B, T, K * F)  # zeros: some words are no n-gram's k-th
         programs = triton.cdiv(N, _NGRAMS)
         parts = vectors.new_empty(programs, C * D + F)
         inputs += [dv.contiguous(), dt, dz, parts]
         with torch.cuda.device_of(dz):
-            run(unform_capsules, (programs,), *inputs, *ctx.sizes, **ctx.tiles)
+            run(form_capsules_backward, (programs,), *inputs, *ctx.sizes, **ctx.tiles)
         dvectors = None
         if ctx.needs_input_grad[0]:
             dvectors = (dz.view(B * T, K * F) @ flat.t()).view_as(vectors)
@@ -179,8 +241,8 @@ class _Form(torch.autograd.Function):
 def summed_products(*pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
     """Return Σ_b left_bᵀ right_b for pairs (B, R, X), (B, R, Y), in groups of rows.
 
-    One product over all rows would leave most of a GPU idle, or need a workspace.
-    What the groups give lies side by side, so that it is added up in one go.
+    One product over all rows would leave most of a GPU idle, or need a workspace. The
+    groups' products lie side by side, so that one kernel adds them up.
     """
     B = pairs[0][0].shape[0]
     groups = next(n for n in range(min(B, _GROUPS), 0, -1) if B % n == 0)
@@ -211,10 +273,10 @@ def primary_capsules_gpu(
 
     Args:
         vectors: (B, T, V), float32.
-        filters: of the n-gram convolution, (F, V, K), and their bias (F,).
+        filters: of the n-gram convolution, (F, V, K).
         filter_bias: (F,).
-        weight: of the linear map, (C·D, F), and its bias (C·D,).
-        bias: (C·D,).
+        weight: of the linear map, (C·D, F).
+        bias: of the linear map, (C·D,).
         shape: C and D.
         stride: words from one n-gram to the next.
         squash: a name of `functional.SQUASHES`, or none.

@@ -1,4 +1,4 @@
-"""The maths of the Triton kernels, and the device functions they share.
+"""The mathematics of the Triton kernels, and the device functions they share.
 
 Logits are never stored. They are sums of agreements, so l_ij = u_i · A_j + k_j with
 A_j = W_j Σ v_j and k_j = β_j · Σ v_j, and one iteration is one pass over the children
@@ -7,20 +7,20 @@ with a (J, D) state:
     c_ij = â_i softmax_j(l_ij)      s_j = Σ_i c_ij u_i      σ_j = Σ_i c_ij
     v_j  = squash(s_j W_j + σ_j β_j)      A_j += W_j v_j      k_j += β_j · v_j
 
-The first pass has A = 0: all couplings of a child are equal, so it needs no logits, and
-no more does its backward pass. The forward pass keeps (s, σ) and (A, k) of every
+The first pass has A = 0: all couplings of a child are equal, so neither it nor its
+backward pass needs logits. The forward pass keeps (s, σ) and (A, k) of every
 iteration; the backward pass recomputes the rest.
 
 Normalised, the weights are γ â_i / T with T = Σ_i â_i, γ the gain: one factor for the
-whole window. The passes over the children stay as they are, and the parents' step
-multiplies (s, σ) by 1 / T before it keeps them, t_j = s_j W_j + σ_j β_j by γ after it.
-The first pass has added T up already. Backward, the step divides (ds, dσ) by T, and one
-number per window tells both gradients, Q = Σ dt · t / γ over iterations and parents:
+whole window. The passes over the children stay as they are. The parents' step
+multiplies (s, σ) by 1 / T before it keeps them, and t_j = s_j W_j + σ_j β_j by γ. The
+first pass has added T up already. Backward, the step divides (ds, dσ) by T, and one
+number per window gives both gradients, Q = Σ dt · t / γ over iterations and parents:
 
     dγ = Σ_windows Q      dT = -γ Q / T, added to every dâ_i in the last pass
 
-Couplings leave the kernels as they are without it: `gpu` multiplies them, and what that
-gives to T comes back as the gradient of an output.
+Couplings leave the kernels without that factor: `route` multiplies them by it, and the
+gradient which T gets there comes back as that of an output.
 
 A *state* is a (J, D) matrix and a J-vector, planar in J·(D + 1) floats. Sizes in
 capitals that begin with B (BI, BJ, BD, BH) are tiles: powers of two, the rest masked.
@@ -30,19 +30,19 @@ from __future__ import annotations
 
 from typing import Any
 
-# Inside kernels nothing has the type it seems to have.
+# In a kernel, names have other types than pyright sees.
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
 triton: Any
 tl: Any
 try:
     import triton
     import triton.language as tl
-except ImportError:  # the package imports without Triton; `gpu.supports` says so
+except ImportError:  # the package imports without Triton; `route.supports` says so
     triton = tl = None
 # Arguments that change from batch to batch. Triton would compile a kernel anew where
 # one of them is 1 or a multiple of 16; none of them counts what lies side by side in
 # memory, and loads and stores stay as wide as they were. Nor need the gradient of the
-# lengths, a few numbers a text, or the gain, one number, begin where 16 bytes do.
+# lengths, a few numbers per text, or the gain, one number, begin where 16 bytes do.
 SIZES = ("N", "P", "T", "W", "mask_b", "mask_w", "parts", "rows", "rows_each")
 SHORT = ("dlength_ptr", "gain_ptr")
 jit: Any = (
@@ -57,12 +57,12 @@ def row_norm(x):
     """Return the norm of each row, scaled so that no square leaves float32's range."""
     largest = tl.max(tl.abs(x), 1)
     scale = tl.where(largest > 1e-36, largest, 1.0)  # smaller ones count as zero
-    y = x * (1 / scale)[:, None]  # one division a row, not one an entry
+    y = x * (1 / scale)[:, None]  # one division per row, not one per entry
     return tl.sqrt(tl.sum(y * y, 1)) * scale
 
 
 @jit
-def rise(x):
+def one_minus_exp(x):
     """Return 1 - exp(-x) for x >= 0 without cancellation near zero."""
     y = tl.minimum(x, 0.5)  # where the series holds; beyond, it would overflow
     series = 1 - y / 6 * (1 - y / 7 * (1 - y / 8))
@@ -86,10 +86,10 @@ def squashed_length(x, SQUASH: tl.constexpr):
         f = x * x / (0.5 + x * x)
         slope = x / ((0.5 + x * x) * (0.5 + x * x))
     elif SQUASH == "exp":
-        f = rise(x)
+        f = one_minus_exp(x)
         slope = tl.exp(-x)
     else:  # tanh
-        f = rise(2 * x)
+        f = one_minus_exp(2 * x)
         f = f / (2 - f)
         slope = 1 - f * f
     return f, tl.where(saturated, 0.0, slope)
@@ -148,8 +148,17 @@ def store_state(ptr, matrix, vector, j, d, J: tl.constexpr, D: tl.constexpr):
 def load_poses(ptr, j, h, J: tl.constexpr, H: tl.constexpr):
     """Return the rows j of a (J, H) matrix in float32."""
     inside = (j < J)[:, None] & (h < H)[None, :]
-    found = tl.load(ptr + j[:, None] * H + h[None, :], mask=inside, other=0.0)
-    return found.to(tl.float32)
+    poses = tl.load(ptr + j[:, None] * H + h[None, :], mask=inside, other=0.0)
+    return poses.to(tl.float32)
+
+
+@jit
+def load_bias(ptr, j, h, J: tl.constexpr, H: tl.constexpr, BIAS: tl.constexpr):
+    """Return the rows j of β, (BJ, BH), or zeros where there is none."""
+    bias = tl.zeros((j.shape[0], h.shape[0]), tl.float32)
+    if BIAS:
+        bias = load_poses(ptr, j, h, J, H)
+    return bias
 
 
 @jit
@@ -161,6 +170,14 @@ def store_poses(ptr, poses, j, h, J: tl.constexpr, H: tl.constexpr):
 
 
 @jit
+def store_outputs(pose_ptr, length_ptr, v, n, j, h, J: tl.constexpr, H: tl.constexpr):
+    """Write the poses of window n and their lengths."""
+    store_poses(pose_ptr + n * J * H, v, j, h, J, H)
+    length = row_norm(v).to(length_ptr.dtype.element_ty)
+    tl.store(length_ptr + n * J + j, length, mask=j < J)
+
+
+@jit
 def load_transform(w_ptr, j, d, h, J: tl.constexpr, D: tl.constexpr, H: tl.constexpr):
     """Return W_j for the rows j, (BJ, BD, BH) in float32."""
     inside = (j < J)[:, None, None] & (d < D)[None, :, None] & (h < H)[None, None, :]
@@ -169,21 +186,29 @@ def load_transform(w_ptr, j, d, h, J: tl.constexpr, D: tl.constexpr, H: tl.const
 
 
 @jit
+def window_start(u_ptr, mask_ptr, n, P, W, C, D: tl.constexpr, mask_b, mask_w):
+    """Return where the children of window n and its mask begin."""
+    u_ptr += ((n // W) * P + n % W) * C * D
+    mask_ptr += (n // W) * mask_b + (n % W) * mask_w
+    return u_ptr, mask_ptr
+
+
+@jit
 def load_children(u_ptr, mask_ptr, mask_k, i, d, I, C, D: tl.constexpr):  # noqa: E741
     """Return the children i, (BI, BD) in float32, and 1.0 where they may vote."""
     inside = i < I
     place = i[:, None] * D + d[None, :]
     u = tl.load(u_ptr + place, mask=inside[:, None] & (d < D)[None, :], other=0.0)
-    seen = tl.load(mask_ptr + (i // C) * mask_k, mask=inside, other=0)
-    return u.to(tl.float32), (seen != 0).to(tl.float32)
+    voting = tl.load(mask_ptr + (i // C) * mask_k, mask=inside, other=0)
+    return u.to(tl.float32), (voting != 0).to(tl.float32)
 
 
 @jit
-def child_weight(u, seen, AMENDMENT: tl.constexpr):
+def child_weight(u, voting, AMENDMENT: tl.constexpr):
     """Return â: the child's length if amended, else 1; 0 where it must not vote."""
-    weight = seen
+    weight = voting
     if AMENDMENT:
-        weight = seen * row_norm(u)
+        weight = voting * row_norm(u)
     return weight
 
 
@@ -195,7 +220,7 @@ def inverse_total(total):
 
 @jit
 def total_gradient(slope, total, gain_ptr, dtotal_ptr, DTOTAL: tl.constexpr):
-    """Return dT of a window from its Q, and from what read T after the kernels."""
+    """Return dT of a window, from its Q and from the gradient of T as an output."""
     gain = tl.load(gain_ptr).to(tl.float32)
     dtotal = -gain * slope * inverse_total(total)
     if DTOTAL:
@@ -224,7 +249,7 @@ def softmax_parents(
 
 @jit
 def child_gradient(
-    u, weight, seen, p, dc, A, ds, AMENDMENT: tl.constexpr, PRECISION: tl.constexpr
+    u, weight, voting, p, dc, A, ds, AMENDMENT: tl.constexpr, PRECISION: tl.constexpr
 ):
     """Return du of one pass and dl, from the couplings' gradient dc (BI, BJ)."""
     da = tl.sum(p * dc, 1)  # dâ, also what softmax takes off
@@ -233,13 +258,13 @@ def child_gradient(
     du += tl.dot(dl, A, input_precision=PRECISION)
     if AMENDMENT:
         unit, _ = unit_rows(u)
-        du += (seen * da)[:, None] * unit
+        du += (voting * da)[:, None] * unit
     return du, dl
 
 
 @jit
 def uniform_gradient(
-    u, weight, seen, ds, dsigma, extra, share, dtotal, AMENDMENT: tl.constexpr,
+    u, weight, voting, ds, dsigma, extra, share, dtotal, AMENDMENT: tl.constexpr,
     NORMALISE: tl.constexpr,
 ):  # fmt: skip
     """Return du of the first pass, where every coupling is â times `share`.
@@ -253,7 +278,7 @@ def uniform_gradient(
         if NORMALISE:
             da += dtotal
         unit, _ = unit_rows(u)
-        du += (seen * da)[:, None] * unit
+        du += (voting * da)[:, None] * unit
     return du
 
 
