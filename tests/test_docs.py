@@ -39,7 +39,7 @@ from textcapsules.deploy.service import run as serving
 from textcapsules.lab import bench, demo
 from textcapsules.lab.bench import measure, speed
 from textcapsules.lab.bench.cases import BenchCase, BenchLayer
-from textcapsules.lab.paper.quick import write_tiny_corpora
+from textcapsules.lab.paper.place import write_tiny_corpora
 from textcapsules.training.run import train
 from toy import TINY_MODEL, TINY_TRAIN, run_cli, tiny_config
 

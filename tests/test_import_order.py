@@ -51,8 +51,9 @@ ORDER = """
     deploy.onnx.export deploy.hub
     lab lab.demo lab.bench.measure lab.bench.cases lab.bench.speed lab.bench.many
     lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.plan
-    lab.paper.record lab.paper.runs lab.paper.workers lab.paper.figures lab.paper.tables
-    lab.paper.quick lab.paper.cases lab.paper.displays lab.paper.campaign
+    lab.paper.place lab.paper.records lab.paper.runs lab.paper.workers lab.paper.figures
+    lab.paper.tables lab.paper.displays lab.paper.table6 lab.paper.table_a3
+    lab.paper.campaign
     cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
     cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)

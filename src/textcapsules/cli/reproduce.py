@@ -85,7 +85,7 @@ def reproduce(
     if plan and tables_only:
         raise ConfigError("plan must not go with tables_only; got both. Choose one.")
     from textcapsules.lab.paper.campaign import Campaign, check_tables
-    from textcapsules.lab.paper.quick import quick_place
+    from textcapsules.lab.paper.place import open_place
 
     tables, displays = check_tables(table)
     campaign = Campaign(
@@ -112,12 +112,12 @@ def reproduce(
     }
     if tables_only:
         if vectors is not None:
-            with quick_place(False, data_dir, vectors, "cpu") as place:
+            with open_place(False, data_dir, vectors, "cpu") as place:
                 campaign.check(campaign.cells(["table1", "table5"]), place)
                 campaign.measure_coverage(place)
         written += campaign.write_tables()
     else:
-        with quick_place(quick, data_dir, vectors, device) as place:
+        with open_place(quick, data_dir, vectors, device) as place:
             campaign.check_displays(list(shown.values()), place)
             if tables:
                 searching = search and not quick

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from textcapsules.config import RunConfig
-from textcapsules.lab.paper.runs import Place
+from textcapsules.lab.paper.place import Place
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ import pytest
 from lab.paper.places import DeadlyPlace
 from textcapsules.base.errors import ConfigError, CorpusError, WriteError
 from textcapsules.lab.paper.campaign import Campaign, check_tables
-from textcapsules.lab.paper.quick import quick_place
-from textcapsules.lab.paper.runs import Place, read_coverage
+from textcapsules.lab.paper.place import Place, open_place
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     missing = str(tmp_path_factory.mktemp("nothing"))
-    with quick_place(True, missing, None, "cpu") as made:
+    with open_place(True, missing, None, "cpu") as made:
         yield made
 
 
@@ -25,28 +24,28 @@ def campaign(folder: Path, *only: str, **options) -> Campaign:
 
 
 def run(work: Campaign, tables: list[str], place: Place, jobs: int = 1):
-    told = []
-    result = work.run(work.cells(tables), place, jobs=jobs, on_done=told.append)
-    return result, told
+    outcomes = []
+    result = work.run(work.cells(tables), place, jobs=jobs, on_done=outcomes.append)
+    return result, outcomes
 
 
 def test_a_damaged_corpus_fails_its_own_runs_alone(place, tmp_path):
-    with quick_place(True, str(tmp_path / "none"), None, "cpu") as made:
+    with open_place(True, str(tmp_path / "none"), None, "cpu") as made:
         assert made.data_dir is not None
         (Path(made.data_dir) / "trec/train.tsv.gz").write_bytes(b"no gzip")
         work = campaign(tmp_path, "tfidf_svm/trec", "tfidf_svm/sst2")
-        result, told = run(work, ["table1"], made)
-    assert (result.done, len(result.failed), len(told)) == (1, 1, 2)
+        result, outcomes = run(work, ["table1"], made)
+    assert (result.done, len(result.failed), len(outcomes)) == (1, 1, 2)
     failure = json.loads((tmp_path / "failures.jsonl").read_text())
     assert failure["corpus"] == "trec"
     assert "train.tsv.gz must be a whole gzip file" in failure["error"]
     # Mended, only what failed is done again.
-    result, told = run(campaign(tmp_path, *work.only), ["table1"], place)
+    result, outcomes = run(campaign(tmp_path, *work.only), ["table1"], place)
     assert (result.already, result.done) == (1, 1)
-    assert [outcome.cell.corpus for outcome in told] == ["trec"]
+    assert [outcome.cell.corpus for outcome in outcomes] == ["trec"]
     assert not (tmp_path / "failures.jsonl").exists()
-    result, told = run(campaign(tmp_path, *work.only), ["table1"], place)
-    assert (result.already, result.done, told) == (2, 0, [])
+    result, outcomes = run(campaign(tmp_path, *work.only), ["table1"], place)
+    assert (result.already, result.done, outcomes) == (2, 0, [])
 
 
 def test_a_process_that_dies_takes_one_run_with_it(place, tmp_path):
@@ -106,7 +105,7 @@ def test_what_could_only_fail_is_refused_before_the_first_run(place, tmp_path):
 
 def test_a_page_of_somebody_else_is_kept(tmp_path):
     (tmp_path / "TABLES.md").write_text("# My notes\n")
-    with pytest.raises(WriteError, match=r"TABLES\.md must be a page of tables"):
+    with pytest.raises(WriteError, match=r"TABLES\.md must be a page of this"):
         campaign(tmp_path)
     assert (tmp_path / "TABLES.md").read_text() == "# My notes\n"
 
@@ -141,21 +140,22 @@ def test_runs_at_no_commit_are_done_again_when_asked(place, tmp_path, monkeypatc
     assert [cell.corpus for cell in missing] == ["trec"]
 
 
-def test_true_vectors_are_counted_for_records_that_do_not_tell(place, tmp_path):
+def test_true_vectors_are_counted_for_records_without_that_share(place, tmp_path):
     work = Campaign(tmp_path / "tables", seeds=1, folds=1)
     with np.load(place.vectors) as arrays:
         words, vectors = arrays["words"], arrays["vectors"]
     real = np.arange(len(words)) % 2 == 0
     file = tmp_path / "half.npz"
     np.savez(file, words=words, vectors=vectors, real=real)
-    work.measure_coverage(place.__class__(place.data_dir, str(file), "cpu"))
+    work.measure_coverage(Place(place.data_dir, str(file), "cpu"))
     (page, *_) = work.write_tables()
     header, row = (
         next(line for line in page.read_text().splitlines() if line.startswith(start))
         for start in ("| corpus |", "| trec |")
     )
     true = header.split(" | ").index("% of these true GoogleNews vectors |")
-    shares = read_coverage(tmp_path / "tables" / "results")["trec"]
+    path = tmp_path / "tables" / "results" / "vectors.json"
+    shares = json.loads(path.read_text())["corpora"]["trec"]
     expected = 100 * shares["real_tokens"] / shares["tokens"]
     assert 0 < expected < 100
     assert row.split(" | ")[true] == f"{expected:.1f} |"

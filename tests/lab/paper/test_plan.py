@@ -7,7 +7,7 @@ import pytest
 from textcapsules.base.errors import ConfigError
 from textcapsules.config import PRESETS, RunConfig
 from textcapsules.lab.paper.plan import LADDER, TABLES, Cell, Plan, differences, select
-from textcapsules.lab.paper.systems import N_SETTINGS, SYSTEMS, TUNED, system
+from textcapsules.lab.paper.systems import N_SETTINGS, SYSTEMS, TUNED
 
 FALLING = list(LADDER)[list(LADDER).index("rate 0.002, rising and falling") :]
 
@@ -48,7 +48,7 @@ def test_table5_trains_once_for_both_test_sets():
     pairs = {"capsule_b_tuned": ("capsule_b", 7), "cnn_tuned": ("cnn_non_static", 8)}
     for tuned, (plain, ways) in pairs.items():
         one, other = (
-            differences(Plan().config(system(name), "mr", system(name).settings[0]))
+            differences(Plan().config(SYSTEMS[name], "mr", SYSTEMS[name].settings[0]))
             for name in (plain, tuned)
         )
         lines -= ways * (one == other)
@@ -111,9 +111,9 @@ def test_every_cell_has_options_that_can_be_run(table):
 
 def test_a_preset_may_ask_for_another_training(monkeypatch):
     monkeypatch.setitem(PRESETS, "best", {"train": {"batch_size": 64}})
-    entry = system("capsule_b_best")
+    entry = SYSTEMS["capsule_b_best"]
     assert Plan().config(entry, "ag-news").train.batch_size == 64
-    assert Plan().config(system("capsule_b"), "ag-news").train.batch_size == 50
+    assert Plan().config(SYSTEMS["capsule_b"], "ag-news").train.batch_size == 50
 
 
 def test_searched_systems_have_equal_budgets():
@@ -315,11 +315,6 @@ def test_only_keeps_what_it_names(only, expected):
 def test_only_refuses_unknown_names(only):
     with pytest.raises(ConfigError, match=r"only must be SYSTEM/CORPUS .*; got"):
         select(Plan(folds=1).cells("ablation"), [only])
-
-
-def test_unknown_system():
-    with pytest.raises(ConfigError, match="system must be one of lstm"):
-        system("gru")
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -1,4 +1,4 @@
-"""What a run's record says, against an evaluation made apart from it."""
+"""The record of a run against a separate evaluation of the same model."""
 
 import json
 
@@ -9,9 +9,9 @@ from textcapsules.data.load import load_corpus
 from textcapsules.inference.evaluate import evaluate
 from textcapsules.lab.paper import runs
 from textcapsules.lab.paper.figures import unpack
+from textcapsules.lab.paper.place import QUICK, Place, open_place, write_tiny_corpora
 from textcapsules.lab.paper.plan import Plan, select
-from textcapsules.lab.paper.quick import QUICK, quick_place, write_tiny_corpora
-from textcapsules.lab.paper.runs import Place, execute
+from textcapsules.lab.paper.runs import execute
 from textcapsules.model.score import score_documents
 from textcapsules.training.calibrate import best_threshold, label_thresholds
 from textcapsules.training.join import join_documents, joined_pairs
@@ -24,13 +24,13 @@ PLAN = Plan(folds=2, seeds=2, adjust=QUICK)
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     missing = str(tmp_path_factory.mktemp("nothing"))
-    with quick_place(True, missing, None, "cpu") as made:
+    with open_place(True, missing, None, "cpu") as made:
         yield made
 
 
 def cell_of(table: str, only: str, setting: str = "", repeat: int = 0):
-    found = select(PLAN.cells(table), [only])
-    return next(c for c in found if (c.setting, c.repeat) == (setting, repeat))
+    cells = select(PLAN.cells(table), [only])
+    return next(c for c in cells if (c.setting, c.repeat) == (setting, repeat))
 
 
 def decode(answers: str, labels: list[str]) -> list[set[str]]:
@@ -90,19 +90,18 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
         config = place.localise(cell.config.replace(data={"source": name}))
         classifier = train(config, tmp_path / name)
         expected = evaluate(classifier, load_corpus(config.data).test)
-        found = record["test"][name]
-        assert found["texts"] == expected.texts
+        test = record["test"][name]
+        assert test["texts"] == expected.texts
         for threshold, figures in (
             ("calibrated", expected.multi_label),
             ("half", expected.multi_label_at_half),
         ):
-            shown = dict(found[threshold])
-            right = unpack(shown.pop("right"), found["texts"])
-            said = decode(shown.pop("answers"), record["labels"])
-            assert [said[row] == given for row, given in enumerate(truths(config))] == (
-                right.tolist()
-            )
-            assert shown == pytest.approx(figures, abs=1e-6)
+            recorded = dict(test[threshold])
+            right = unpack(recorded.pop("right"), test["texts"])
+            answers = decode(recorded.pop("answers"), record["labels"])
+            matches = zip(answers, truths(config), strict=True)
+            assert [answer == true for answer, true in matches] == right.tolist()
+            assert recorded == pytest.approx(figures, abs=1e-6)
             assert right.mean() == pytest.approx(figures["exact_match"])
         # The second threshold, from joined dev texts of unequal parts, by hand.
         dev = load_corpus(config.data).dev
@@ -121,12 +120,12 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
             score_documents(classifier.network, joined), labels
         )
         assert record["unequal"]["threshold"] == pytest.approx(threshold)
-        test = load_corpus(config.data).test
-        scores = classifier.scores([example.text for example in test])
-        truth = target_matrix(test, classifier.labels.names) > 0
+        examples = load_corpus(config.data).test
+        scores = classifier.scores([example.text for example in examples])
+        truth = target_matrix(examples, classifier.labels.names) > 0
         right = ((scores >= threshold) == truth).all(1)
-        unequal = found["unequal"]
-        assert unpack(unequal["right"], len(test)).tolist() == right.tolist()
+        unequal = test["unequal"]
+        assert unpack(unequal["right"], len(examples)).tolist() == right.tolist()
         assert unequal["exact_match"] == pytest.approx(right.mean(), abs=1e-6)
         # A threshold per label, from these and the single dev texts.
         everything = np.concatenate(
@@ -136,14 +135,14 @@ def test_one_run_on_reuters_is_a_run_on_each_test_set(place, tmp_path):
         assert record["per_label"]["thresholds"] == pytest.approx(each.tolist())
         assert record["per_label"]["value"] == pytest.approx(value)
         right = ((scores >= each.astype(np.float32)) == truth).all(1)
-        per_label = found["per_label"]
-        assert unpack(per_label["right"], len(test)).tolist() == right.tolist()
+        per_label = test["per_label"]
+        assert unpack(per_label["right"], len(examples)).tolist() == right.tolist()
         assert per_label["exact_match"] == pytest.approx(right.mean(), abs=1e-6)
         # The diagnostic's last kept epoch is the model judged here.
         by_epoch = record["test_by_epoch"][name]
         assert len(by_epoch) == len(record["losses"])
         at_best = by_epoch[record["best_epoch"] - 1]
-        assert at_best == pytest.approx(found["half"]["exact_match"], abs=1e-6)
+        assert at_best == pytest.approx(test["half"]["exact_match"], abs=1e-6)
     assert record["test"]["reuters-multi"]["texts"] == 16
     assert record["test"]["reuters-full"]["texts"] == 32
 
@@ -198,7 +197,7 @@ def test_tiny_corpora_are_taken_from_real_files(tmp_path):
     assert np.all([word == word.lower() for word in words])
 
 
-def test_a_copy_is_told_its_commit(monkeypatch):
+def test_the_commit_of_a_copy_comes_from_the_environment(monkeypatch):
     runs.commit.cache_clear()
     monkeypatch.setenv("TEXTCAPSULES_COMMIT", "0123456789ab")
     assert runs.commit() == "0123456789ab"

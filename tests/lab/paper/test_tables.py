@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from textcapsules.lab.paper.figures import Board, chance
+from textcapsules.lab.paper.figures import RecordedFigures, format_p_value
 from textcapsules.lab.paper.plan import LADDER, LADDER_ON, Cell, Plan, select
-from textcapsules.lab.paper.record import Records
+from textcapsules.lab.paper.records import Records
 from textcapsules.lab.paper.runs import bits
 from textcapsules.lab.paper.systems import TUNED
 from textcapsules.lab.paper.tables import plot_losses, render_tables
@@ -22,8 +22,7 @@ planned = functools.cache(PLAN.cells)
 
 
 def cells(table: str, only: str, setting: str = "") -> list[Cell]:
-    found = select(planned(table), [only])
-    return [cell for cell in found if cell.setting == setting]
+    return [cell for cell in select(planned(table), [only]) if cell.setting == setting]
 
 
 def add(records: Records, cell: Cell, figures: dict, **more) -> None:
@@ -54,7 +53,7 @@ def add_accuracies(
 
 
 def page(records: Records) -> str:
-    return render_tables(Board(PLAN, records))
+    return render_tables(RecordedFigures(PLAN, records))
 
 
 def section(text: str, title: str) -> str:
@@ -256,7 +255,9 @@ def test_margin_line_of_a_rival_meets_the_capsules_own_loss(tmp_path):
         }
         for cell in cells("table5", only, setting):
             add(records, cell, {"half": figures, "calibrated": figures})
-    table = section(page(records), "Table 5").partition("against the best rival")[2]
+    table = section(page(records), "Table 5").partition("differences between systems")[
+        2
+    ]
     row = next(
         row
         for row in rows(table, "reuters-full")
@@ -289,15 +290,15 @@ def test_figure3_draws_the_losses(tmp_path):
     records = Records(tmp_path)
     for cell in cells("figure3", "capsule_b", "3"):
         add(records, cell, {})
-    board = Board(PLAN, records)
-    assert board.curves() == {3: [[0.5, 0.25], [0.5, 0.25]]}
-    row = rows(section(render_tables(board), "Figure 3"), "3")[0]
+    recorded = RecordedFigures(PLAN, records)
+    assert recorded.curves() == {3: [[0.5, 0.25], [0.5, 0.25]]}
+    row = rows(section(render_tables(recorded), "Figure 3"), "3")[0]
     assert row[1:] == ["0.5000", "0.2500", "2"]
-    svg, png = plot_losses(board.curves(), tmp_path)
+    svg, png = plot_losses(recorded.curves(), tmp_path)
     assert "<svg" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     before = svg.read_bytes()
-    plot_losses(board.curves(), tmp_path)
+    plot_losses(recorded.curves(), tmp_path)
     assert svg.read_bytes() == before
 
 
@@ -307,11 +308,11 @@ def test_curves_of_different_length_are_drawn_as_far_as_all_go(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("p_value", "shown"),
+    ("p_value", "text"),
     [(math.nan, "-"), (0.00099, "< 0.001"), (0.001, "0.001"), (1.0, "1.000")],
 )
-def test_p_values(p_value, shown):
-    assert chance(p_value) == shown
+def test_p_values(p_value, text):
+    assert format_p_value(p_value) == text
 
 
 def test_the_ladder_has_a_row_per_step_and_a_column_per_corpus(tmp_path):

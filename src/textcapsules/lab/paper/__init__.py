@@ -1,5 +1,5 @@
-"""The paper's tables by one command, from records of runs.
+"""The paper's tables and displays by one command, from records of runs.
 
-`published`, `systems`, `plan`, `record`, `runs`, `workers`, `figures`, `tables`,
-`quick`, `displays`, `campaign`.
+`published`, `systems`, `plan`, `place`, `records`, `runs`, `workers`, `figures`,
+`tables`, `displays`, `table6`, `table_a3`, `campaign`.
 """

@@ -1,41 +1,49 @@
-"""Plan, search, run what is missing, and write the tables."""
+"""One `reproduce` command: searches, runs what is missing, and writes the tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from textcapsules.base.errors import ConfigError, CorpusError, WriteError
-from textcapsules.base.files import write_text
+from textcapsules.base.errors import ConfigError, CorpusError
+from textcapsules.base.files import write_json, write_text
+from textcapsules.base.sums import read_json
 from textcapsules.data.split import N_FOLDS
 from textcapsules.lab.paper.displays import (
     DISPLAYS,
-    check_a3,
-    check_table6,
+    check_page,
     display_cell,
     train_display,
     without_amendment,
-    write_a3,
-    write_table6,
 )
-from textcapsules.lab.paper.figures import Board
-from textcapsules.lab.paper.plan import TABLES, Cell, Plan, search_corpus, select
-from textcapsules.lab.paper.quick import QUICK
-from textcapsules.lab.paper.record import Records, choose, line, read_choices
-from textcapsules.lab.paper.runs import measure_coverage, read_coverage
-from textcapsules.lab.paper.systems import SYSTEMS, searched
+from textcapsules.lab.paper.figures import RecordedFigures
+from textcapsules.lab.paper.place import QUICK, Place
+from textcapsules.lab.paper.plan import (
+    CORPORA,
+    TABLES,
+    Cell,
+    Plan,
+    search_corpus,
+    select,
+)
+from textcapsules.lab.paper.records import Records, choose, line, read_choices
+from textcapsules.lab.paper.runs import commit
+from textcapsules.lab.paper.systems import SYSTEMS, search_source
+from textcapsules.lab.paper.table6 import TABLE6_MARK, TABLE6_PAGE, write_table6
+from textcapsules.lab.paper.table_a3 import A3_MARK, A3_PAGE, write_a3
 from textcapsules.lab.paper.tables import MARK, plot_losses, render_tables
-from textcapsules.lab.paper.workers import Outcome, run_here, run_many
+from textcapsules.lab.paper.workers import OnDone, Outcome, run_here, run_many
+from textcapsules.training.prepare import prepare
 
 __all__ = ["Campaign", "Result", "check_tables"]
 
-PAGE, FAILURES = "TABLES.md", "failures.jsonl"
+PAGE, FAILURES, COVERAGE = "TABLES.md", "failures.jsonl", "results/vectors.json"
 ALL = ("table1", "table5", "ablation", "a4", "figure3", "ladder", "tuning")
-# Seeds that the tables look for, however many this command asks for.
+# The tables show records of this many seeds, even if a command asks for fewer.
 MOST_SEEDS = 10
 
 
 class Result(NamedTuple):
-    """What a command has done."""
+    """The runs of a command."""
 
     cells: int
     already: int  # runs recorded before
@@ -44,7 +52,7 @@ class Result(NamedTuple):
 
 
 def check_tables(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the tables and the displays asked for, `all` spelled out."""
+    """Return the names of tables and of displays; `all` stands for all of them."""
     wanted: list[str] = []
     for name in names:
         if name != "all" and name not in (*TABLES, *DISPLAYS):
@@ -61,7 +69,7 @@ def check_tables(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 class Campaign:
-    """One command's work in one folder."""
+    """The work of one command in one folder."""
 
     def __init__(
         self,
@@ -73,15 +81,15 @@ class Campaign:
         quick: bool = False,
         redo_unclean: bool = False,
     ) -> None:
-        """Read what is there.
+        """Read the records of the folder.
 
         Args:
-            folder: of records and tables.
+            folder: where records and tables are.
             folds: of a corpus without a test set.
-            seeds: of a corpus with one.
+            seeds: of a corpus with a test set.
             only: `SYSTEM/CORPUS` patterns of the cells to run.
             quick: try every cell on a few texts.
-            redo_unclean: do runs again whose code was at no commit.
+            redo_unclean: repeat runs whose code was at no commit.
         """
         self.folder = Path(folder)
         self.folds, self.seeds, self.only = folds, seeds, only
@@ -89,15 +97,15 @@ class Campaign:
         self.records = Records(self.folder / "results")
         self.unclean = self.records.unclean() if redo_unclean else set()
         self.failed: list[Outcome] = []
-        self.check_page()
+        check_page(self.folder / PAGE, MARK)
 
     @property
     def choices(self) -> Path:
-        """Return the folder of the search's choices."""
+        """Return the folder of the settings that searches have chosen."""
         return self.folder / "results" / "search"
 
     def plan(self) -> Plan:
-        """Return the plan with what the search has chosen so far."""
+        """Return the plan with the settings chosen so far."""
         return Plan(
             folds=self.folds,
             seeds=self.seeds,
@@ -106,7 +114,7 @@ class Campaign:
         )
 
     def cells(self, tables: Sequence[str]) -> list[Cell]:
-        """Return the cells asked for."""
+        """Return the cells of some tables that `only` leaves."""
         plan = self.plan()
         cells = [cell for table in tables for cell in plan.cells(table)]
         return select(cells, self.only)
@@ -114,32 +122,34 @@ class Campaign:
     def displays(
         self, names: Sequence[str], epochs: int | None = None
     ) -> dict[str, Cell]:
-        """Return the displays asked for, and the run behind each."""
+        """Return the runs of some displays that `only` leaves, by name."""
         plan = self.plan()
         cells = [display_cell(plan, name, epochs) for name in names]
         return {cell.table: cell for cell in select(cells, self.only)}
 
-    def write_display(self, cell: Cell, place: Any, **watch: Any) -> list[Path]:
-        """Train a display's models, write the display, and return its file."""
+    def write_display(self, cell: Cell, place: Place, **watch: Any) -> list[Path]:
+        """Train the models of a display, write it, and return its file."""
         classifier, corpus = train_display(cell, place, **watch)
         if cell.table == "table6":
             return write_table6(classifier, corpus.test, self.folder)
         plain, _ = train_display(without_amendment(cell), place, **watch)
         return write_a3(classifier, plain, corpus.test, self.folder)
 
-    def check_displays(self, cells: Sequence[Cell], place: Any) -> None:
-        """Refuse what could only fail, before the first display's training."""
+    def check_displays(self, cells: Sequence[Cell], place: Place) -> None:
+        """Raise an error before any training if a display could only fail."""
         self.check(cells, place)
+        pages = {"table6": (TABLE6_PAGE, TABLE6_MARK), "a3": (A3_PAGE, A3_MARK)}
         for cell in cells:
-            (check_table6 if cell.table == "table6" else check_a3)(self.folder)
+            page, mark = pages[cell.table]
+            check_page(self.folder / page, mark)
 
     def unsearched(self, tables: Sequence[str]) -> list[Cell]:
-        """Return the search's cells that these tables wait for."""
+        """Return the cells of searches that must be done before these tables."""
         chosen = read_choices(self.choices)
         needed = {
             (source.name, search_corpus(source, cell.corpus))
             for cell in self.cells(tables)
-            if len((source := searched(SYSTEMS[cell.system])).settings) > 1
+            if len((source := search_source(SYSTEMS[cell.system])).settings) > 1
         } - set(chosen)
         return [
             cell
@@ -148,10 +158,10 @@ class Campaign:
         ]
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return one cell for every run that has no record, the longest first.
+        """Return one cell per run without a record, the longest first.
 
-        Before all others goes one run of every network on every corpus: it compiles
-        the kernels that its other folds and seeds then find ready.
+        Before all others comes one run of every network on every corpus: it compiles
+        the kernels that the other folds and seeds use.
         """
         runs: dict[str, Cell] = {}
         for cell in cells:
@@ -171,15 +181,15 @@ class Campaign:
     def run(
         self,
         cells: Sequence[Cell],
-        place: Any,
+        place: Place,
         *,
         jobs: int,
-        on_done: Callable[[Outcome], None],
+        on_done: OnDone,
     ) -> Result:
-        """Do the runs that are missing and keep their records."""
+        """Do the runs that are missing and write their records."""
         left = self.missing(cells)
         self.check(left, place)
-        if not self.failed:  # what is left is an earlier command's
+        if not self.failed:  # the file is from an earlier command
             (self.folder / FAILURES).unlink(missing_ok=True)
         failed: list[Outcome] = []
 
@@ -199,49 +209,40 @@ class Campaign:
             run_here(left, place, keep)
         runs = len({cell.key for cell in cells})
         done = len(left) - len(failed)
-        if searched := [cell for cell in cells if cell.table == "search"]:
+        if search := [cell for cell in cells if cell.table == "search"]:
             keys = {outcome.cell.key for outcome in failed}
-            choose(searched, self.records, keys, self.choices)
+            choose(search, self.records, keys, self.choices)
         return Result(len(cells), runs - len(left), done, failed)
 
-    def check(self, cells: Sequence[Cell], place: Any) -> None:
-        """Refuse what could only fail, before the first run."""
+    def check(self, cells: Sequence[Cell], place: Place) -> None:
+        """Raise an error before the first run if a run could only fail."""
         from textcapsules.data.corpora import available, data_folder
         from textcapsules.model.classifier import pick_device
 
         pick_device(place.device)
-        needing = sorted({cell.system for cell in cells if cell.config.text.vectors})
-        if needing and place.vectors is None:
+        readers = sorted({cell.system for cell in cells if cell.config.text.vectors})
+        if readers and place.vectors is None:
             raise ConfigError(
-                f"vectors must be a file of word vectors for {', '.join(needing)}; "
+                f"vectors must be a file of word vectors for {', '.join(readers)}; "
                 "got none. Name one with --vectors, or other systems with --only."
             )
-        if needing and not Path(place.vectors).is_file():
+        if readers and not Path(place.vectors or "").is_file():
             raise ConfigError(
                 f"vectors must be a file of word vectors; got {place.vectors!r}, which "
                 "is none."
             )
-        there = {entry["name"]: entry for entry in available(place.data_dir)}
+        corpora = {entry["name"]: entry for entry in available(place.data_dir)}
         for source in dict.fromkeys(cell.config.data.source for cell in cells):
-            if not there[source]["present"]:
+            if not corpora[source]["present"]:
                 raise CorpusError(
                     f"data_dir must hold the corpus {source}; got "
                     f"{str(data_folder(place.data_dir))!r} without "
-                    f"{there[source]['missing'][0]}. Run 'textcapsules data fetch "
+                    f"{corpora[source]['missing'][0]}. Run 'textcapsules data fetch "
                     f"{source}', or name other corpora with --only."
                 )
 
-    def check_page(self) -> None:
-        """Refuse to replace a page that is not ours."""
-        page = self.folder / PAGE
-        if page.exists() and MARK not in page.read_text(errors="replace")[:500]:
-            raise WriteError(
-                f"{page} must be a page of tables to be replaced; got another file. "
-                "Name another folder with --out."
-            )
-
     def write_failures(self) -> None:
-        """Write down what went wrong in this command's runs."""
+        """Write the errors of this command's runs."""
         rows = [
             {
                 "key": outcome.cell.key,
@@ -256,9 +257,18 @@ class Campaign:
         ]
         write_text(self.folder / FAILURES, "".join(map(line, rows)))
 
-    def measure_coverage(self, place: Any) -> None:
-        """Measure how many words of the corpora have a vector."""
-        measure_coverage(place, self.folder / "results")
+    def measure_coverage(self, place: Place) -> None:
+        """Write which shares of every corpus's words have a vector, and a true one.
+
+        A file of vectors may hold estimates beside true vectors. Records of runs made
+        before files marked the true ones lack that share, so it is measured apart.
+        """
+        entry = SYSTEMS["cnn_static"]  # reads words like every system with vectors
+        shares = {
+            name: prepare(place.localise(Plan().config(entry, name))).facts["vectors"]
+            for name in CORPORA
+        }
+        write_json(self.folder / COVERAGE, {"commit": commit(), "corpora": shares})
 
     def write_tables(self) -> list[Path]:
         """Write TABLES.md and the plots from all records, and return the files."""
@@ -268,8 +278,10 @@ class Campaign:
             chosen=read_choices(self.choices),
             adjust=self.adjust,
         )
-        board = Board(plan, self.records, read_coverage(self.folder / "results"))
+        coverage = self.folder / COVERAGE
+        shares = read_json(coverage)["corpora"] if coverage.exists() else {}
+        recorded = RecordedFigures(plan, self.records, shares)
         page = self.folder / PAGE
-        write_text(page, render_tables(board, quick=self.adjust is not None))
-        curves = board.curves()
+        write_text(page, render_tables(recorded, quick=self.adjust is not None))
+        curves = recorded.curves()
         return [page, *(plot_losses(curves, self.folder) if curves else [])]

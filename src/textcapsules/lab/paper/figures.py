@@ -1,14 +1,9 @@
-"""Means with their spread, and whether two systems differ by more than chance.
+"""From records to figures: means with their spread, comparisons, and their text.
 
-The records of a plan, found by what they stand for in the tables.
-
-Figures as text, and rows of them as Markdown.
-
-Is Capsule-B better than a rival by more than chance?
-
-Both are compared on the folds or seeds that they share: their figures by a paired
-t-test, and their answers text by text with McNemar's exact test. Folds have different
-texts, so all of them count for the latter; seeds share theirs, so only the first does.
+Two systems are compared on the folds or seeds that both have: their figures with a
+paired t-test, and their answers text by text with McNemar's exact test. Folds have
+different texts, so McNemar's test counts all of them; seeds have the same texts, so it
+counts the first alone.
 """
 
 import math
@@ -20,27 +15,27 @@ from numpy.typing import NDArray
 
 from textcapsules.data.catalogue import card
 from textcapsules.lab.paper.plan import CURVES, TABLES, Plan
-from textcapsules.lab.paper.record import Record, Records
+from textcapsules.lab.paper.records import Record, Records
 from textcapsules.lab.paper.systems import SYSTEMS
 
 __all__ = [
-    "HEADER",
-    "NO_CAPSULES",
-    "Board",
+    "BASELINES",
+    "COMPARISON_HEADER",
+    "FigureName",
     "Mean",
-    "Name",
-    "against_best",
-    "apart",
-    "chance",
+    "RecordedFigures",
+    "compare_with_best",
+    "format_difference",
+    "format_mean",
+    "format_p_value",
+    "format_published",
+    "format_with_runs",
     "markdown",
     "mcnemar",
     "mean",
     "paired_t",
-    "shown",
-    "told",
     "unpack",
     "value_of",
-    "with_runs",
 ]
 
 
@@ -67,8 +62,7 @@ def mean(values: Sequence[float]) -> Mean | None:
 def paired_t(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Return the p-value of a paired t-test, NaN for fewer than two pairs.
 
-    Where all differences are the same there is no spread to judge by: 1 if they are
-    zero, else NaN.
+    If all differences are the same, there is no spread: 1 if they are zero, else NaN.
     """
     from scipy.stats import ttest_rel
 
@@ -83,8 +77,8 @@ def paired_t(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def mcnemar(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
     """Return the exact p-value of McNemar's test on which texts were right.
 
-    Only texts that one system has right and the other wrong tell anything; if there
-    are none, the p-value is 1.
+    It counts the texts that one system has right and the other wrong; if there are
+    none, the p-value is 1.
 
     >>> mcnemar(np.array([True] * 6 + [False]), np.zeros(7, dtype=bool))
     0.03125
@@ -107,8 +101,8 @@ def unpack(right: str, texts: int) -> NDArray[np.bool_]:
     return np.unpackbits(packed, count=texts).astype(bool)
 
 
-class Name(NamedTuple):
-    """Which figure: all cells that differ only in the fold or seed."""
+class FigureName(NamedTuple):
+    """What names a figure: it is the mean of the cells that differ only in `repeat`."""
 
     table: str
     system: str
@@ -116,7 +110,7 @@ class Name(NamedTuple):
     setting: str = ""
 
 
-class Board:
+class RecordedFigures:
     """The figures of a plan that have records."""
 
     def __init__(
@@ -126,59 +120,59 @@ class Board:
         coverage: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.coverage = coverage or {}  # of word vectors, by corpus
-        self.planned: dict[Name, None] = {}  # in the plan's order
-        self.found: dict[Name, dict[int, Record]] = {}
+        self.planned: dict[FigureName, None] = {}  # in the plan's order
+        self.records: dict[FigureName, dict[int, Record]] = {}  # by fold or seed
         for table in TABLES:
-            if table == "search":  # has files of its own
+            if table == "search":  # no table shows it
                 continue
             for cell in plan.cells(table):
-                name = Name(table, cell.system, cell.corpus, cell.setting)
+                name = FigureName(table, cell.system, cell.corpus, cell.setting)
                 self.planned[name] = None
                 record = records.get(cell.key)
                 if record is not None:
-                    self.found.setdefault(name, {})[cell.repeat] = record
+                    self.records.setdefault(name, {})[cell.repeat] = record
 
-    def runs(self, name: Name) -> dict[int, Record]:
+    def runs(self, name: FigureName) -> dict[int, Record]:
         """Return the runs of a figure, by fold or seed."""
-        return self.found.get(name, {})
+        return self.records.get(name, {})
 
-    def mean(self, name: Name, *path: str) -> Mean | None:
+    def mean(self, name: FigureName, *path: str) -> Mean | None:
         """Return the mean of one figure of the test set."""
         runs = self.runs_with(name, *path).values()
         return mean([value_of(run, name.corpus, path) for run in runs])
 
-    def runs_with(self, name: Name, *path: str) -> dict[int, Record]:
-        """Return the runs whose records hold a figure: older ones may lack some."""
+    def runs_with(self, name: FigureName, *path: str) -> dict[int, Record]:
+        """Return the runs whose records hold a figure; older records lack some."""
         return {
             repeat: run
             for repeat, run in self.runs(name).items()
             if path[0] in run["test"][name.corpus]
         }
 
-    def dev_mean(self, name: Name) -> Mean | None:
+    def dev_mean(self, name: FigureName) -> Mean | None:
         """Return the mean dev score of a figure's runs."""
         runs = self.runs(name).values()
         return mean([run["dev"]["dev_score"] for run in runs])
 
     def example(self, corpus: str) -> Record | None:
-        """Return any run on a corpus, with word vectors if there is one."""
+        """Return one run on a corpus, with word vectors if there is such a run."""
         runs = [
             run
-            for name, found in self.found.items()
+            for name, by_repeat in self.records.items()
             if name.corpus == corpus and name.table != "tuning"
-            for run in found.values()
+            for run in by_repeat.values()
         ]
         with_vectors = [run for run in runs if run["vectors"].get("file")]
         return next(iter(with_vectors or runs), None)
 
     def curves(self) -> dict[int, list[list[float]]]:
-        """Return figure 3's losses of every run, by iterations."""
-        found = {}
+        """Return the losses of every run of figure 3, by iterations."""
+        curves = {}
         for iterations in CURVES:
-            name = Name("figure3", "capsule_b", "reuters-multi", str(iterations))
+            name = FigureName("figure3", "capsule_b", "reuters-multi", str(iterations))
             if runs := self.runs(name):
-                found[iterations] = [run["losses"] for run in runs.values()]
-        return found
+                curves[iterations] = [run["losses"] for run in runs.values()]
+        return curves
 
 
 def value_of(record: Record, corpus: str, path: Iterable[str]) -> float:
@@ -189,92 +183,97 @@ def value_of(record: Record, corpus: str, path: Iterable[str]) -> float:
     return float(value)
 
 
-NOTHING = "-"
+DASH = "-"  # no record, or not published
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column stands left, the others right."""
+    """Return a Markdown table; the first column is aligned left, the others right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def shown(found: Mean | None) -> str:
+def format_mean(figure: Mean | None) -> str:
     """Return a mean in percent with its spread.
 
-    >>> shown(Mean(0.8231, 0.0049, 10)), shown(None)
+    >>> format_mean(Mean(0.8231, 0.0049, 10)), format_mean(None)
     ('82.3 ± 0.5', '-')
     """
-    if found is None:
-        return NOTHING
-    text = f"{100 * found.value:.1f}"
-    return text if math.isnan(found.spread) else f"{text} ± {100 * found.spread:.1f}"
+    if figure is None:
+        return DASH
+    text = f"{100 * figure.value:.1f}"
+    return text if math.isnan(figure.spread) else f"{text} ± {100 * figure.spread:.1f}"
 
 
-def with_runs(found: Mean | None) -> str:
+def format_with_runs(figure: Mean | None) -> str:
     """Return a mean with the number of its runs."""
-    return NOTHING if found is None else f"{shown(found)} ({found.runs})"
+    return DASH if figure is None else f"{format_mean(figure)} ({figure.runs})"
 
 
-def told(figure: float | None) -> str:
-    """Return a published figure."""
-    return NOTHING if figure is None else f"{figure:.1f}"
+def format_published(figure: float | None) -> str:
+    """Return a published figure as text."""
+    return DASH if figure is None else f"{figure:.1f}"
 
 
-def apart(found: Mean | None, figure: float | None) -> str:
-    """Return ours less the published figure, in points.
+def format_difference(ours: Mean | None, published: float | None) -> str:
+    """Return our figure less the published one, in points.
 
-    >>> apart(Mean(0.8231, 0.0049, 10), 82.0)
+    >>> format_difference(Mean(0.8231, 0.0049, 10), 82.0)
     '+0.3'
     """
-    if found is None or figure is None:
-        return NOTHING
-    return f"{100 * found.value - figure:+.1f}"
+    if ours is None or published is None:
+        return DASH
+    return f"{100 * ours.value - published:+.1f}"
 
 
-def chance(p_value: float) -> str:
-    """Return a p-value."""
+def format_p_value(p_value: float) -> str:
+    """Return a p-value as text."""
     if math.isnan(p_value):
-        return NOTHING
+        return DASH
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-HEADER = ("system", "rival", "difference", "pairs", "p, paired t", "p, McNemar")
-NO_CAPSULES = tuple(name for name, entry in SYSTEMS.items() if entry.kind != "capsule")
+COMPARISON_HEADER = (
+    "system",
+    "compared with",
+    "difference",
+    "pairs",
+    "p, paired t",
+    "p, McNemar",
+)
+BASELINES = tuple(name for name, entry in SYSTEMS.items() if entry.kind != "capsule")
 
 
-def against_best(
-    board: Board,
-    name: Name,
+def compare_with_best(
+    recorded: RecordedFigures,
+    name: FigureName,
     setting: str,
     path: tuple[str, ...],
-    rivals: Sequence[str] = NO_CAPSULES,
+    others: Sequence[str] = BASELINES,
 ) -> list[str] | None:
-    """Compare a figure of a system with that of the best of its rivals.
+    """Compare a figure of a system with that of the best of some others.
 
     Args:
-        board: the figures.
-        name: the system's.
-        setting: of the rivals.
-        path: from a test set's figures to the one compared.
-        rivals: their names.
+        recorded: the figures that have records.
+        name: the system's figure.
+        setting: the line of the table of the other systems.
+        path: the keys of the compared figure within those of a test set.
+        others: the names of the other systems.
 
     Returns:
-        The cells under `HEADER`; None where there is nothing to compare.
+        The cells under `COMPARISON_HEADER`; None if there is nothing to compare.
     """
-    ours = board.runs_with(name, *path)
-    found = [
-        (shared_score(ours, theirs, name.corpus, path), system, theirs)
-        for system in rivals
-        if (
-            theirs := board.runs_with(
-                name._replace(system=system, setting=setting), *path
-            )
+    ours = recorded.runs_with(name, *path)
+    candidates = []
+    for system in others:
+        theirs = recorded.runs_with(
+            name._replace(system=system, setting=setting), *path
         )
-        and ours.keys() & theirs.keys()
-    ]
-    if not found:
+        if ours.keys() & theirs.keys():
+            score = shared_score(ours, theirs, name.corpus, path)
+            candidates.append((score, system, theirs))
+    if not candidates:
         return None
-    _, system, theirs = max(found, key=lambda each: each[0])
+    _, system, theirs = max(candidates, key=lambda each: each[0])
     both = sorted(ours.keys() & theirs.keys())
     values = [
         [value_of(runs[repeat], name.corpus, path) for repeat in both]
@@ -283,17 +282,15 @@ def against_best(
     gap = 100 * (np.mean(values[0]) - np.mean(values[1]))
     sides = [answers(runs, name.corpus, path[:-1], both) for runs in (ours, theirs)]
     same_texts = sides[0].shape == sides[1].shape
-    by_text = mcnemar(*sides) if same_texts else math.nan
     titles = [SYSTEMS[name.system].title, SYSTEMS[system].title]
-    p_value = chance(paired_t(*values))
-    texts = chance(by_text) if same_texts else NOTHING
-    return [*titles, f"{gap:+.1f}", str(len(both)), p_value, texts]
+    p_values = [paired_t(*values), mcnemar(*sides) if same_texts else math.nan]
+    return [*titles, f"{gap:+.1f}", str(len(both)), *map(format_p_value, p_values)]
 
 
 def shared_score(
     ours: dict[int, Record], theirs: dict[int, Record], corpus: str, path: Sequence[str]
 ) -> tuple[int, float]:
-    """Return how many runs are shared, and their mean: more evidence comes first."""
+    """Return the number of shared runs, then their mean: more runs rank higher."""
     both = ours.keys() & theirs.keys()
     values = [value_of(theirs[repeat], corpus, path) for repeat in both]
     return len(both), float(np.mean(values))
@@ -306,8 +303,8 @@ def answers(
     pieces = []
     for repeat in repeats if card(corpus).layout == "folds" else repeats[:1]:
         test: Any = runs[repeat]["test"][corpus]
-        holder = test
+        figures = test
         for key in path:
-            holder = holder[key]
-        pieces.append(unpack(holder["right"], test["texts"]))
+            figures = figures[key]
+        pieces.append(unpack(figures["right"], test["texts"]))
     return np.concatenate(pieces)

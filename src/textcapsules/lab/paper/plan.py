@@ -1,13 +1,10 @@
-"""A cell of a table: one fold or seed of one figure, and the run that fills it.
+"""Which cells every table has, and the options of the run that fills each cell.
 
-Its options do not name a folder or a device, so that a plan made here and a record made
-elsewhere meet by `Cell.key`, a hash of the options that differ from the defaults.
-Cells with the same key are one run.
-
-Which cells every table has, and the options of the run behind each.
-
-The ablation's full model is table 1's Capsule-B, so they share runs; and one run on
-Reuters is judged on both of its test sets.
+A cell is one fold or seed of one figure of a table. `Cell.key` is a hash of the options
+of its run that differ from the defaults. It depends on no folder and no device, so that
+a record made on another machine is found by it. Cells with the same key share one run:
+the full model of the ablation is Capsule-B of table 1, and a run on Reuters is
+evaluated on both of its test sets.
 """
 
 import hashlib
@@ -28,10 +25,9 @@ from textcapsules.lab.paper.systems import (
     TUNED,
     TUNED_ON,
     Options,
-    System,
-    fits,
-    searched,
-    system,
+    TableSystem,
+    can_learn,
+    search_source,
 )
 
 __all__ = [
@@ -47,14 +43,14 @@ __all__ = [
     "select",
 ]
 
-VECTORS = "vectors"  # stands for the word vectors, wherever they lie
+VECTORS = "vectors"  # stands for the file of word vectors, wherever it is
 TABLE_1 = ("mr", "sst2", "subj", "trec", "cr", "ag-news", "sst2-phrases")
 REUTERS = ("reuters-multi", "reuters-full")
 CORPORA = (*TABLE_1, *REUTERS)
 DEFAULTS = RunConfig()
 # A run's key is a hash of names too: a renamed section keeps its first name there.
 KEY_NAMES = {current: former for former, current in FORMER_SECTIONS.items()}
-# Not of the method, or another on every machine: no part of a run's key.
+# Options that differ between machines or do not change the result: not in the key.
 UNKEYED = {
     ("data", "data_dir"),
     ("train", "device"),
@@ -69,14 +65,14 @@ class Cell:
     table: str
     system: str
     corpus: str
-    setting: str  # which line of the table, where a system has several
-    repeat: int  # the fold, or the seed where the corpus has a test set
+    setting: str  # the line of the table, if a system has several
+    repeat: int  # the fold, or the seed if the corpus has a test set
     config: RunConfig
-    searching: bool = False  # judged on dev alone
+    searching: bool = False  # evaluated on dev alone
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Return the test sets to judge on; the Reuters corpora share one run."""
+        """Return the test sets to evaluate on; the Reuters corpora share one run."""
         if self.searching:
             return ()
         return REUTERS if self.corpus in REUTERS else (self.corpus,)
@@ -89,7 +85,7 @@ class Cell:
 
     @property
     def cost(self) -> float:
-        """Return a guess of the run's length, to start the longest first."""
+        """Return an estimate of the run's length, to start the longest first."""
         entry = card(self.config.data.source)
         texts = entry.files[entry.train[0]].rows
         longer = 5.0 if self.corpus in REUTERS else 1.0
@@ -101,8 +97,8 @@ class Cell:
 def differences(config: RunConfig) -> dict[str, Any]:
     """Return the options that differ from the defaults, by dotted name.
 
-    A default that a later version adds does not change what a run is; where it is not
-    what runs did before, what they did counts as the default (`FORMER`).
+    An option that a later version adds is not a difference. If its default changes what
+    runs do, its former behaviour counts as the default (`FORMER`).
 
     >>> before = {"calibrate_on": "joined"}
     >>> differences(RunConfig().replace(model={"iterations": 5}, train=before))
@@ -110,24 +106,24 @@ def differences(config: RunConfig) -> dict[str, Any]:
     >>> differences(RunConfig().replace(baseline={"hidden_size": 4}, train=before))
     {'rival.hidden_size': 4}
     """
-    found = {}
+    differing = {}
     for part in fields(config):
         section, default = getattr(config, part.name), getattr(DEFAULTS, part.name)
-        if part.name == "preset":  # what it stands for is in the options themselves
+        if part.name == "preset":  # the options themselves hold its values
             continue
         for option in fields(section):
             value, place = getattr(section, option.name), (part.name, option.name)
             same = value == FORMER.get(place, getattr(default, option.name))
             if not same and place not in UNKEYED:
                 name = KEY_NAMES.get(part.name, part.name)
-                found[f"{name}.{option.name}"] = value
-    return found
+                differing[f"{name}.{option.name}"] = value
+    return differing
 
 
 def select(cells: Iterable[Cell], only: Sequence[str]) -> list[Cell]:
-    """Return the cells that a `SYSTEM/CORPUS` pattern names; no pattern: all.
+    """Return the cells that a `SYSTEM/CORPUS` pattern names; all without a pattern.
 
-    Either half may be left out or hold `*`: `capsule_b`, `cnn_*/mr`, `*/trec`.
+    Either half may be missing or hold `*`: `capsule_b`, `cnn_*/mr`, `*/trec`.
     """
     pairs = [_halves(pattern) for pattern in only]
     return [
@@ -153,13 +149,13 @@ def _halves(pattern: str) -> tuple[str, str]:
     return name, corpus
 
 
-# The same for every system; the batch sizes are the paper's.
+# For every system; the batch sizes are the paper's.
 EPOCHS, PATIENCE = 20, 4
 BATCH, LARGE_BATCH = 25, 50
-# Of every network; TF-IDF and fastText know no such choice.
+# For every network; TF-IDF and fastText have no such option.
 PRECISION = "tf32"
-# Every system is calibrated on the same documents: unless a table's line says otherwise
-# on joined ones alone, both parts whole.
+# Every system is calibrated on the same documents: on joined ones alone, with both
+# parts whole, unless a line of a table says otherwise.
 CALIBRATED: Options = {
     "train": {"calibrate_on": "joined", "joined_share": 1.0, "joined_by": "texts"}
 }
@@ -198,10 +194,10 @@ ABLATION: dict[str, Options] = {
     "without-leaky_softmax": {"model": {"leaky": False}},
     "without-orphan_category": {"model": {"orphan": False}},
     "without-coefficient_amendment": {"model": {"amendment": False}},
-    "sabour-squash": {"model": {"squash": "sabour"}},  # the paper has no such row
+    "sabour-squash": {"model": {"squash": "sabour"}},  # not in the paper
 }
-CURVES = (1, 3, 5)  # iterations of figure 3
-# From preset paper to preset best, every step on top of those before it.
+CURVES = (1, 3, 5)  # iterations in figure 3
+# From preset paper to preset best; every step adds to those before it.
 LADDER: dict[str, Options] = {
     "preset paper": {},
     "no convolutional capsules": {"model": {"conv_capsules": False}},
@@ -222,11 +218,11 @@ LADDER: dict[str, Options] = {
         }
     },
     "n-grams of one to five words: preset best": {
-        "text": LONG,  # of these corpora only Reuters has longer texts than 200
+        "text": LONG,  # only Reuters has texts longer than 200 tokens
         "model": {"ngram_sizes": (1, 2, 3, 4, 5)},
     },
 }
-LADDER_ON = {  # folds or seeds of each
+LADDER_ON = {  # folds or seeds per corpus
     "mr": 10,
     "cr": 5,
     "subj": 5,
@@ -239,7 +235,7 @@ LADDER_ON = {  # folds or seeds of each
 
 
 class Plan:
-    """Lists cells: how many folds and seeds, and the settings the search has chosen."""
+    """The cells of all tables, for some folds, seeds and chosen settings."""
 
     def __init__(
         self,
@@ -249,12 +245,12 @@ class Plan:
         chosen: Mapping[tuple[str, str], Options] | None = None,
         adjust: Options | None = None,
     ) -> None:
-        """Settle what all cells have in common.
+        """Set what all cells have in common.
 
         Args:
             folds: of a corpus without a test set.
-            seeds: of a corpus with one.
-            chosen: by system and corpus of the search (see `search_corpus`).
+            seeds: of a corpus with a test set.
+            chosen: settings by system and corpus of the search (see `search_corpus`).
             adjust: options for every run, on top of its own.
         """
         self.folds, self.seeds = folds, seeds
@@ -267,32 +263,32 @@ class Plan:
     def repeated(
         self,
         table: str,
-        entry: System,
+        entry: TableSystem,
         corpus: str,
         setting: str,
         *extra: Options,
         most: int | None = None,
         searching: bool = False,
     ) -> Iterator[Cell]:
-        """Return the folds or seeds of one figure, none where the system cannot.
+        """Yield the folds or seeds of one figure, none if the system cannot learn it.
 
         Args:
-            table: whose figure it is.
+            table: the table with the figure.
             entry: the system.
             corpus: one of `CORPORA`.
-            setting: which line of the table.
+            setting: the line of the table.
             extra: options of that line.
-            most: folds or seeds at the most.
-            searching: judge on dev alone.
+            most: folds or seeds, at most.
+            searching: evaluate on dev alone.
         """
-        if not fits(entry, corpus):
+        if not can_learn(entry, corpus):
             return
-        source = searched(entry)
-        where_searched = (source.name, search_corpus(source, corpus))
-        chosen = self.chosen.get(where_searched, source.settings[0])
+        source = search_source(entry)
+        search_name = (source.name, search_corpus(source, corpus))
+        chosen = self.chosen.get(search_name, source.settings[0])
         config = self.config(entry, corpus, chosen, *extra)
         for repeat in range(self.folds if in_folds(corpus) else self.seeds)[:most]:
-            where: Options = (
+            numbered: Options = (
                 {"data": {"fold": repeat}}
                 if in_folds(corpus)
                 else {"train": {"seed": repeat}}
@@ -303,12 +299,12 @@ class Plan:
                 corpus=corpus,
                 setting=setting,
                 repeat=repeat,
-                config=config.replace(**where),
+                config=config.replace(**numbered),
                 searching=searching,
             )
 
-    def config(self, entry: System, corpus: str, *extra: Options) -> RunConfig:
-        """Return a system's options on a corpus, later ones of `extra` winning."""
+    def config(self, entry: TableSystem, corpus: str, *extra: Options) -> RunConfig:
+        """Return the options of a system on a corpus; later ones of `extra` win."""
         source = "reuters-full" if corpus in REUTERS else corpus
         size = LARGE_BATCH if corpus in LARGE else BATCH
         common: Options = {
@@ -319,12 +315,12 @@ class Plan:
         if entry.kind != "classic":
             common["train"]["precision"] = PRECISION
         config = RunConfig(preset=entry.preset).replace(**common)
-        own = entry.by_corpus.get(corpus, {})
-        settled = (PRESETS[entry.preset], entry.options, own, CALIBRATED)
-        for options in (*settled, *extra):
+        by_corpus = entry.by_corpus.get(corpus, {})
+        fixed = (PRESETS[entry.preset], entry.options, by_corpus, CALIBRATED)
+        for options in (*fixed, *extra):
             config = config.replace(**options)
-        config = config.replace(text={"unknown": "keep"})  # for every system alike
-        if config.train.select == "last":  # every epoch is the last one's beginning
+        config = config.replace(text={"unknown": "keep"})  # for every system
+        if config.train.select == "last":  # training must reach the last epoch
             config = config.replace(train={"patience": 0})
         for section, values in self.adjust.items():
             if hasattr(config, section):
@@ -333,11 +329,11 @@ class Plan:
 
 
 def in_folds(corpus: str) -> bool:
-    """Tell whether a corpus has no test set of its own."""
+    """Return whether a corpus has no test set, and so is evaluated in folds."""
     return card(corpus).layout == "folds"
 
 
-def search_corpus(entry: System, corpus: str) -> str:
+def search_corpus(entry: TableSystem, corpus: str) -> str:
     """Return the corpus on which the settings used on this one are searched."""
     return "reuters-full" if corpus in REUTERS else entry.searched_on
 
@@ -350,10 +346,10 @@ def table1(plan: Plan) -> Iterator[Cell]:
 
 
 def table5(plan: Plan) -> Iterator[Cell]:
-    """One label in training, several in the test: every way to choose the epoch."""
+    """One label in training, several in the test, for every way to choose the epoch."""
     for entry in SYSTEMS.values():
         for setting, options in EPOCH_BY.items():
-            # Capsules train with the margin loss anyway; TF-IDF and fastText cannot.
+            # Capsules always train with the margin loss; TF-IDF and fastText cannot.
             if setting == "margin" and entry.kind != "network":
                 continue
             for corpus in REUTERS:
@@ -361,9 +357,9 @@ def table5(plan: Plan) -> Iterator[Cell]:
 
 
 def ablation(plan: Plan) -> Iterator[Cell]:
-    """Capsule-B on MR, one thing changed at a time."""
+    """Capsule-B on MR with one change per line."""
     for setting, options in ABLATION.items():
-        entry = system("capsule_b")
+        entry = SYSTEMS["capsule_b"]
         yield from plan.repeated("ablation", entry, "mr", setting, options)
 
 
@@ -372,41 +368,41 @@ def a4(plan: Plan) -> Iterator[Cell]:
     for row in published.components():
         model = {key: row[key] for key in ("iterations", "leaky", "shared", "orphan")}
         options: Options = {"model": model | {"squash": row["squash"]}}
-        if row["loss"] != "margin":  # the margin loss is every capsule network's own
+        if row["loss"] != "margin":  # which is the default of capsule networks
             options["loss"] = {"loss": row["loss"].replace("_", "-")}
-        entry, setting = system("capsule_b"), str(row["index"])
+        entry, setting = SYSTEMS["capsule_b"], str(row["index"])
         yield from plan.repeated("a4", entry, "mr", setting, options)
 
 
 def figure3(plan: Plan) -> Iterator[Cell]:
-    """Capsule-B's training loss on Reuters: every epoch, whatever dev says."""
+    """Training loss of Capsule-B on Reuters over all epochs."""
     for iterations in CURVES:
         options: Options = {
             "model": {"iterations": iterations},
             "train": {"select": "accuracy", "patience": 0},
         }
-        entry, setting = system("capsule_b"), str(iterations)
+        entry, setting = SYSTEMS["capsule_b"], str(iterations)
         yield from plan.repeated("figure3", entry, "reuters-multi", setting, options)
 
 
 def ladder(plan: Plan) -> Iterator[Cell]:
-    """From preset paper to preset best, one thing more each step."""
-    entry, settled = system("capsule_b_paper"), []
+    """From preset paper to preset best, one change more at each step."""
+    entry, steps = SYSTEMS["capsule_b_paper"], []
     for step, options in LADDER.items():
-        settled.append(options)
+        steps.append(options)
         for corpus, most in LADDER_ON.items():
             calibrated = EPOCH_BY["by label, 400 tokens"] if corpus in REUTERS else {}
-            every = (*settled, calibrated)
-            yield from plan.repeated("ladder", entry, corpus, step, *every, most=most)
+            extra = (*steps, calibrated)
+            yield from plan.repeated("ladder", entry, corpus, step, *extra, most=most)
 
 
 def search(plan: Plan) -> Iterator[Cell]:
-    """Every setting of every system on a fold or seed, or a few, judged on dev."""
+    """Every setting of every system on one seed or a few folds, evaluated on dev."""
     for entry in SYSTEMS.values():
         if len(entry.settings) == 1:
             continue
         for corpus in (entry.searched_on, "reuters-full"):
-            if not fits(entry, corpus):
+            if not can_learn(entry, corpus):
                 continue
             folds = range(entry.search_folds if in_folds(corpus) else 1)
             for (number, options), fold in product(enumerate(entry.settings), folds):
@@ -423,13 +419,13 @@ def search(plan: Plan) -> Iterator[Cell]:
 
 
 def tuning(plan: Plan) -> Iterator[Cell]:
-    """Preset `best` and a CNN searched as widely: every setting, judged on dev."""
+    """Capsule-B and a CNN, searched equally widely: every setting, evaluated on dev."""
     for name, settings in TUNED.items():
         for setting, options in settings.items():
             for corpus, most in TUNED_ON.items():
                 yield from plan.repeated(
                     "tuning",
-                    system(name),
+                    SYSTEMS[name],
                     corpus,
                     setting,
                     options,

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 __all__ = [
-    "METRICS",
+    "TABLE_5_COLUMNS",
     "ablation",
     "accuracy",
     "components",
@@ -15,13 +15,13 @@ __all__ = [
     "transfer",
 ]
 
-# Our names of what the paper calls by one.
-_SAME = {
+# Our systems that are compared with a system of the paper under another name.
+_PAPER_NAMES = {
     "capsule_a_paper": "capsule_a",
     "capsule_b_paper": "capsule_b",
     "capsule_b_non_shared": "capsule_b",
 }
-METRICS = ("er", "precision", "recall", "f1")  # the columns of table 5
+TABLE_5_COLUMNS = ("er", "precision", "recall", "f1")
 
 
 @cache
@@ -34,13 +34,13 @@ def figures() -> dict[str, Any]:
 
 
 def accuracy(system: str, corpus: str) -> float | None:
-    """Return a cell of table 1, None where the paper left it out.
+    """Return a cell of table 1, None if the paper has no such cell.
 
     >>> accuracy("capsule_b", "ag-news"), accuracy("tfidf_svm", "mr")
     (92.6, None)
     """
     table = figures()["table_1_accuracy"]
-    row = table["rows"].get(_SAME.get(system, system))
+    row = table["rows"].get(_PAPER_NAMES.get(system, system))
     name = corpus.replace("-", "_")
     if row is None or name not in table["columns"]:
         return None
@@ -54,8 +54,8 @@ def transfer(system: str, corpus: str, metric: str) -> float | None:
     60.3
     """
     rows = figures()["table_5_multi_label_transfer"]["rows"]
-    row = rows.get(_SAME.get(system, system), {}).get(corpus.replace("-", "_"))
-    return None if row is None else row[METRICS.index(metric)]
+    row = rows.get(_PAPER_NAMES.get(system, system), {}).get(corpus.replace("-", "_"))
+    return None if row is None else row[TABLE_5_COLUMNS.index(metric)]
 
 
 def ablation() -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def components() -> list[dict[str, Any]]:
 
 
 def sizes(corpus: str) -> dict[str, str]:
-    """Return a corpus's counts as the paper states them, none if it has no row."""
+    """Return the counts of a corpus in the paper, empty if the paper has none."""
     return figures()["datasets"].get(corpus.replace("-", "_"), {})
 
 

@@ -1,18 +1,10 @@
-"""One run: train as its options say, judge once on the test texts, tell all of it.
-
-How many words of each corpus's training texts have a vector, and a true one.
-
-A file of vectors may hold estimates beside true vectors (its array `real` tells them
-apart). Runs made before files could say so have no such share in their records, so it
-is measured once for all and kept beside them.
-"""
+"""One run: it trains, is evaluated once on the test texts, and leaves a record."""
 
 import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,27 +13,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from textcapsules.base.files import write_json
-from textcapsules.base.sums import read_json
 from textcapsules.config import RunConfig
 from textcapsules.data.example import Example
 from textcapsules.data.load import load_corpus
 from textcapsules.inference.evaluate import evaluate_scores
-from textcapsules.lab.paper.plan import CORPORA, REUTERS, Cell, Plan, differences
-from textcapsules.lab.paper.record import Record
-from textcapsules.lab.paper.systems import Options, system
+from textcapsules.lab.paper.place import Place
+from textcapsules.lab.paper.plan import REUTERS, Cell, differences
+from textcapsules.lab.paper.records import Record
+from textcapsules.lab.paper.systems import Options
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Encoder
-from textcapsules.training.prepare import Encoded, Prepared, prepare, target_matrix
+from textcapsules.training.prepare import Encoded, Prepared, target_matrix
 from textcapsules.training.run import Measure, train
 from textcapsules.training.selection import DevSet
 
-__all__ = ["COVERAGE", "Place", "execute", "measure_coverage", "read_coverage"]
+__all__ = ["commit", "execute", "read"]
 
-# Two more calibrations, the same for every run: one threshold on joined dev texts of
-# unequal parts, and one per label on these and the single dev texts.
-AGAIN: dict[str, Options] = {
+# Two more calibrations of every run: one threshold from joined dev texts of unequal
+# parts, and one threshold per label from these and the single dev texts.
+MORE_CALIBRATIONS: dict[str, Options] = {
     "unequal": {
         "train": {
             "calibrate_on": "joined",
@@ -57,29 +48,10 @@ AGAIN: dict[str, Options] = {
         }
     },
 }
-NEVER = 1e9  # seconds between checkpoints: a run here is done again as a whole
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run finds its texts and does its work."""
-
-    data_dir: str | None
-    vectors: str | None
-    device: str
-
-    def localise(self, config: RunConfig) -> RunConfig:
-        """Return the options with this machine's files and device."""
-        vectors = None if config.text.vectors is None else self.vectors
-        return config.replace(
-            data={"data_dir": self.data_dir},
-            text={"vectors": vectors},
-            train={"device": self.device, "checkpoint_seconds": NEVER},
-        )
 
 
 def execute(cell: Cell, place: Place) -> Record:
-    """Train and judge one run, and return its record."""
+    """Train and evaluate one run, and return its record."""
     started = time.perf_counter()
     config = place.localise(cell.config)
     corpus = read(config.data)
@@ -89,8 +61,8 @@ def execute(cell: Cell, place: Place) -> Record:
             config, Path(folder) / "model", corpus=corpus, measure=measure
         )
     trained = classifier.record
-    again = calibrate_again(classifier, corpus.dev) if cell.tests else {}
-    test = judge(classifier, corpus.test, cell.tests, again)
+    more = calibrate_more(classifier, corpus.dev) if cell.tests else {}
+    test = evaluate_tests(classifier, corpus.test, cell.tests, more)
     best = trained["epochs"][trained["best_epoch"] - 1]
     facts = trained["corpus"]
     return {
@@ -106,7 +78,7 @@ def execute(cell: Cell, place: Place) -> Record:
             if name.startswith("dev_") and name != "dev_seconds"
         },
         "calibration": trained["calibration"],
-        **again,
+        **more,
         "test": test,
         "best_epoch": trained["best_epoch"],
         "losses": [round(epoch["loss"], 5) for epoch in trained["epochs"]],
@@ -132,10 +104,11 @@ def execute(cell: Cell, place: Place) -> Record:
 
 
 def epoch_measure(examples: Sequence[Example]) -> Measure:
-    """Return what gives exact match on the test texts at 0.5 after each epoch.
+    """Return a function that measures exact match on the test texts at 0.5.
 
-    A diagnostic: the published figures are of an epoch that nobody chose on dev, so
-    the records show how much the epoch alone is worth. Nothing is chosen by it.
+    It is a diagnostic after every epoch, by which nothing is chosen: the published
+    figures are of an epoch that was not chosen on dev, and the records show how much
+    the choice of the epoch matters.
     """
     documents: list[NDArray] = []
 
@@ -146,14 +119,14 @@ def epoch_measure(examples: Sequence[Example]) -> Measure:
         truth = target_matrix(examples, prepared.corpus.labels) > 0
         right = ((score_documents(network, documents) >= 0.5) == truth).all(1)
         several = truth.sum(1) > 1
-        found = {name: right[several] if is_multi(name) else right for name in REUTERS}
-        return {name: round(float(each.mean()), 6) for name, each in found.items()}
+        by_test = {n: right[several] if is_multi(n) else right for n in REUTERS}
+        return {name: round(float(each.mean()), 6) for name, each in by_test.items()}
 
     return measure
 
 
 def epochs_measured(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the diagnostic of every epoch, nothing where none was made."""
+    """Return the diagnostic of every epoch; nothing where it was not measured."""
     if "measured" not in epochs[0]:
         return {}
     names = epochs[0]["measured"]
@@ -164,7 +137,7 @@ def epochs_measured(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-# A process does many runs; neighbours are often on the same texts.
+# A process does many runs, often on the same texts one after another.
 read = lru_cache(maxsize=4)(load_corpus)
 
 
@@ -177,12 +150,12 @@ def portable(config: RunConfig) -> RunConfig:
     )
 
 
-def calibrate_again(
+def calibrate_more(
     classifier: TextClassifier, dev: Sequence[Example]
 ) -> dict[str, dict[str, Any]]:
-    """Return the further calibrations (`AGAIN`) of a system that gives several labels.
+    """Return the further calibrations of a system that gives several labels.
 
-    None for a system of one label, or where dev texts have several themselves.
+    There are none for a system of one label, or if dev texts have several labels.
     """
     if classifier.labels.task != "multi-label":
         return {}
@@ -195,18 +168,18 @@ def calibrate_again(
         name: DevSet(
             classifier.config.replace(**options), Encoded(documents, targets)
         ).calibrate(classifier.network, scores)
-        for name, options in AGAIN.items()
+        for name, options in MORE_CALIBRATIONS.items()
     }
 
 
-def judge(
+def evaluate_tests(
     classifier: TextClassifier,
     examples: Sequence[Example],
     tests: Sequence[str],
-    again: Mapping[str, Mapping[str, Any]],
+    more: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the figures on every test set; they are parts of one list of texts."""
-    if not tests:  # a search never looks
+    """Return the figures on every test set, each a part of the same list of texts."""
+    if not tests:  # a search never scores test texts
         return {}
     names = classifier.labels.names
     targets = target_matrix(examples, names)
@@ -221,8 +194,8 @@ def judge(
                 else (scores, targets)
             ),
             {
-                name: found.get("thresholds", found["threshold"])
-                for name, found in again.items()
+                calibration: chosen.get("thresholds", chosen["threshold"])
+                for calibration, chosen in more.items()
             },
         )
         for name in tests
@@ -230,7 +203,7 @@ def judge(
 
 
 def is_multi(test: str) -> bool:
-    """Tell whether a test set keeps only texts with several labels."""
+    """Return whether a test set has only texts with several labels."""
     return test == "reuters-multi"
 
 
@@ -238,15 +211,15 @@ def figures(
     classifier: TextClassifier,
     scores: NDArray,
     targets: NDArray,
-    again: Mapping[str, Sequence[float] | float],
+    more: Mapping[str, Sequence[float] | float],
 ) -> dict[str, Any]:
-    """Return all figures of one test set, and which texts were right as hex bits.
+    """Return all figures of one test set, its right texts and its answers.
 
     Args:
         classifier: a trained model.
-        scores: (N, J), its own.
+        scores: (N, J), the model's.
         targets: (N, J).
-        again: other thresholds to judge it with, by name: one for all, or one each.
+        more: further thresholds by name, one for all labels or one per label.
     """
     labels = classifier.labels
     several = labels.task == "multi-label"
@@ -255,10 +228,10 @@ def figures(
     )
     values: dict[str, Any] = {"texts": result.texts}
     if result.single_label is not None and not several:
-        top = classifier.decide(scores, multi_label=False)
-        right = (top & (targets > 0)).any(1)
-        said = {"right": bits(right), "answers": label_sets(top)}
-        return values | rounded(result.single_label) | said
+        decided = classifier.decide(scores, multi_label=False)
+        right = (decided & (targets > 0)).any(1)
+        answers = {"right": bits(right), "answers": label_sets(decided)}
+        return values | rounded(result.single_label) | answers
     decisions = {
         "half": (result.multi_label_at_half, scores >= 0.5),
         "calibrated": (
@@ -266,15 +239,15 @@ def figures(
             classifier.decide(scores, multi_label=True),
         ),
     }
-    for name, least in again.items():
-        found = evaluate_scores(scores, targets, labels.names, least, several=True)
-        past = scores >= np.asarray(least, dtype=scores.dtype)
-        past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
-        decisions[name] = (found.multi_label, past)
-    for name, (found, decided) in decisions.items():
+    for name, thresholds in more.items():
+        again = evaluate_scores(scores, targets, labels.names, thresholds, several=True)
+        decided = scores >= np.asarray(thresholds, dtype=scores.dtype)
+        decided &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
+        decisions[name] = (again.multi_label, decided)
+    for name, (measured, decided) in decisions.items():
         right = (decided == (targets > 0)).all(1)
-        said = {"right": bits(right), "answers": label_sets(decided)}
-        values[name] = rounded(found) | said
+        answers = {"right": bits(right), "answers": label_sets(decided)}
+        values[name] = rounded(measured) | answers
     return values
 
 
@@ -284,7 +257,7 @@ def rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def bits(right: ArrayLike) -> str:
-    """Return one bit a text as hexadecimal digits, the first text leading.
+    """Return one bit per text as hexadecimal digits, the first text's bit highest.
 
     >>> bits(np.array([True, False, False, False, True]))
     '88'
@@ -295,7 +268,7 @@ def bits(right: ArrayLike) -> str:
 def label_sets(decided: NDArray[np.bool_]) -> str:
     """Return the labels given to each text (N, J) as hexadecimal digits.
 
-    A text has one digit per four labels, its first label the highest bit.
+    A text has one digit per four labels; the first label is the highest bit.
 
     >>> label_sets(np.array([[True, False, False, False, False], [False] * 4 + [True]]))
     '8008'
@@ -307,15 +280,15 @@ def label_sets(decided: NDArray[np.bool_]) -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit the code is at, `+` where files differ from it.
+    """Return the commit of the code, with `+` if files differ from it.
 
-    A copy apart from its repository is told by TEXTCAPSULES_COMMIT.
+    TEXTCAPSULES_COMMIT names it for a copy outside its repository.
     """
-    if told := os.environ.get("TEXTCAPSULES_COMMIT"):
-        return told
+    if named := os.environ.get("TEXTCAPSULES_COMMIT"):
+        return named
     package = Path(__file__).parents[2]
     try:
-        # Fails where the package lies in somebody else's repository.
+        # Fails if the package lies in somebody else's repository.
         git(package, "ls-files", "--error-unmatch", "__init__.py")
         head = git(package, "rev-parse", "--short=12", "HEAD")
         changes = git(package, "status", "--porcelain", "--untracked-files=no", ".")
@@ -335,22 +308,3 @@ def git(folder: Path, *words: str) -> str:
         timeout=10,
     )
     return done.stdout.strip()
-
-
-COVERAGE = "vectors.json"
-
-
-def measure_coverage(place: Place, folder: Path) -> None:
-    """Write the shares of all corpora, read as every system with vectors reads them."""
-    entry = system("cnn_static")
-    shares = {
-        name: prepare(place.localise(Plan().config(entry, name))).facts["vectors"]
-        for name in CORPORA
-    }
-    write_json(folder / COVERAGE, {"commit": commit(), "corpora": shares})
-
-
-def read_coverage(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the shares by corpus, none where they were not measured."""
-    path = folder / COVERAGE
-    return read_json(path)["corpora"] if path.exists() else {}

@@ -1,21 +1,16 @@
-"""Every system of the tables: its title, its options, and the settings it may try.
+"""Every system of the tables: its title, its options, and the settings of its search.
 
-This is the one place where the names of the tables become options of a run. A system
-that is searched gets the same number of settings as every other, `N_SETTINGS`; the
-first of them is its default. A system with a single setting is fixed by definition.
+Only here do the names of the tables become options of a run. Every searched system has
+the same number of settings, `N_SETTINGS`; the first is its default. A system with a
+single setting is not searched.
 
-What two systems were chosen among, as many settings each: Capsule-B and a CNN.
-
-Word vectors may learn at a share of the rate. Capsules may start at a given length, the
-CNN may drop fewer features: a choice of its own for either. All that a setting decides
-is said in it, so that it does not depend on what was chosen in the end.
+`TUNED` holds a wider search, of Capsule-B and of a CNN, with as many settings for each.
 """
 
 from collections.abc import Mapping
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from textcapsules.base.errors import ConfigError
 from textcapsules.data.catalogue import card
 
 __all__ = [
@@ -24,10 +19,9 @@ __all__ = [
     "TUNED",
     "TUNED_ON",
     "Options",
-    "System",
-    "fits",
-    "searched",
-    "system",
+    "TableSystem",
+    "can_learn",
+    "search_source",
 ]
 
 Options = dict[str, dict[str, Any]]  # section -> field -> value
@@ -35,40 +29,38 @@ Options = dict[str, dict[str, Any]]  # section -> field -> value
 N_SETTINGS = 4
 
 
-class System(NamedTuple):
-    """One line of the tables."""
+class TableSystem(NamedTuple):
+    """A system that the tables compare."""
 
     name: str
     title: str
     kind: Literal["capsule", "network", "classic"]
     options: Options
-    settings: tuple[Options, ...]  # the search's candidates, the default first
+    settings: tuple[Options, ...]  # of the search, the default first
     preset: str = "paper"
     vectors: bool = True  # reads pretrained word vectors
-    cost: float = 1.0  # seconds a text and epoch, relative to Capsule-B
-    most_classes: int | None = None  # it can tell apart
+    cost: float = 1.0  # seconds per text and epoch, relative to Capsule-B
+    most_classes: int | None = None  # that it can learn
     searched_on: str = "mr"  # for all corpora but Reuters
-    search_folds: int = 1  # there, each setting
-    by_corpus: Mapping[str, Options] = {}  # what a corpus of its own kind asks for
-    searched_as: str | None = None  # uses the setting chosen for this other system
+    search_folds: int = 1  # per setting
+    by_corpus: Mapping[str, Options] = {}  # further options on some corpora
+    searched_as: str | None = None  # another system, whose chosen setting it uses
 
 
 def _product(
-    section: tuple[str, str, tuple[Any, Any]], other: tuple[str, str, tuple[Any, Any]]
+    first: tuple[str, str, tuple[Any, Any]], second: tuple[str, str, tuple[Any, Any]]
 ) -> tuple[Options, ...]:
     """Return the four combinations of two options with two values each."""
-    (part, name, values), (other_part, other_name, others) = section, other
-    return tuple(
-        {part: {name: value, other_name: second}}
-        if part == other_part
-        else {part: {name: value}, other_part: {other_name: second}}
-        for second in others
-        for value in values
-    )
+    combinations = []
+    for second_value, first_value in product(second[2], first[2]):
+        options: Options = {first[0]: {first[1]: first_value}}
+        options.setdefault(second[0], {})[second[1]] = second_value
+        combinations.append(options)
+    return tuple(combinations)
 
 
 _FIXED: tuple[Options, ...] = ({},)
-# The released code pads a text to the corpus's longest, and to 200 tokens on Reuters.
+# The released code pads every text to the longest of its corpus; on Reuters to 200.
 _LONGEST = {
     "mr": 56,
     "sst2": 53,
@@ -81,12 +73,12 @@ _LONGEST = {
 _PADDED: dict[str, Options] = {
     corpus: {"text": {"max_tokens": longest}} for corpus, longest in _LONGEST.items()
 }
-# On Reuters all networks read as many tokens, unless a table's line says otherwise.
+# On Reuters all networks read 200 tokens, unless a line of a table says otherwise.
 _CUT: dict[str, Options] = {
     corpus: {"text": {"max_tokens": 200}}
     for corpus in ("reuters-multi", "reuters-full")
 }
-# What the paper's text leaves open about its networks.
+# Options that the paper leaves open.
 _CAPSULES = _product(
     ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
 )
@@ -97,16 +89,16 @@ _RECURRENT = _product(_DROPOUT, ("baseline", "pooling", ("last", "mean")))
 _COSTS = tuple({"baseline": {"tfidf_c": c}} for c in (1.0, 0.1, 0.3, 3.0))
 
 
-def _capsule(name: str, title: str, **given: Any) -> System:
+def _capsule(name: str, title: str, **given: Any) -> TableSystem:
     architecture = name[:9].replace("_", "-")
     options = {"model": {"architecture": architecture} | given.pop("model", {})}
     cost = 0.4 if architecture == "capsule-a" else 1.0
-    return System(
+    return TableSystem(
         name, title, "capsule", options, given.pop("settings", _CAPSULES), cost=cost
     )._replace(**given)
 
 
-def _variant(name: str, title: str, model: dict[str, Any]) -> System:
+def _variant(name: str, title: str, model: dict[str, Any]) -> TableSystem:
     return _capsule(
         f"capsule_b_best_{name}",
         f"Capsules, preset best, {title}",
@@ -126,9 +118,9 @@ def _network(
     cost: float = 0.5,
     vectors: bool = True,
     **options: dict[str, Any],
-) -> System:
+) -> TableSystem:
     model = {"architecture": architecture or name.replace("_", "-")}
-    return System(
+    return TableSystem(
         name,
         title,
         "network",
@@ -139,14 +131,16 @@ def _network(
     )
 
 
-def _classic(name: str, title: str, settings: tuple[Options, ...]) -> System:
+def _classic(name: str, title: str, settings: tuple[Options, ...]) -> TableSystem:
     options: Options = {"model": {"architecture": name.replace("_", "-")}}
-    return System(name, title, "classic", options, settings, vectors=False, cost=0.05)
+    return TableSystem(
+        name, title, "classic", options, settings, vectors=False, cost=0.05
+    )
 
 
 def _kim(
     name: str, title: str, embeddings: str, settings: tuple[Options, ...] = ()
-) -> System:
+) -> TableSystem:
     return _network(
         name,
         title,
@@ -154,12 +148,12 @@ def _kim(
         architecture="cnn",
         cost=0.2,
         vectors=embeddings != "random",
-        # As in Kim's code, whose texts stand between zero vectors.
+        # As in Kim's code, where a text stands between zero vectors.
         model={"embeddings": embeddings, "edges": True},
     )
 
 
-SYSTEMS: dict[str, System] = {
+SYSTEMS: dict[str, TableSystem] = {
     entry.name: entry
     for entry in (
         _network("lstm", "LSTM", _RECURRENT),
@@ -178,7 +172,7 @@ SYSTEMS: dict[str, System] = {
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
         _kim("cnn_non_static", "CNN-non-static", "non-static"),
-        # Found on dev as preset `best` was: `tuning`, then results/best/edges.json.
+        # Chosen on dev like preset `best`: by `tuning`, then results/best/edges.json.
         _kim(
             "cnn_tuned",
             "CNN-non-static, tuned",
@@ -197,22 +191,22 @@ SYSTEMS: dict[str, System] = {
             "VD-CNN",
             _product(
                 ("baseline", "vd_cnn_depth", (9, 29)),
-                # Of the news 99 % are no longer than 512, and of the questions all.
+                # All questions and 99 % of the news are no longer than 512.
                 ("baseline", "characters", (None, 512)),
             ),
             vectors=False,
             cost=5.0,
-            # Adam moves sums of 4,096 pooled features so far at once that most units
-            # of the full layers die. At 0.001 eight of nine folds of Subj stood still,
-            # and others for a while: one fold says little of a setting.
+            # One step of Adam moves sums of 4,096 pooled features so far that most
+            # units of the full layers die. At 0.001 eight of nine folds of Subj did not
+            # learn, and others began late: one fold says little about a setting.
             train={"learning_rate": 3e-4},
         )._replace(searched_on="subj", search_folds=3),
         _capsule("capsule_a_paper", "Capsule-A, preset paper", settings=_FIXED),
         _capsule("capsule_b_paper", "Capsule-B, preset paper", settings=_FIXED),
-        # One fold of MR could not tell two settings apart.
+        # Two settings were equal on one fold of MR.
         _capsule("capsule_a", "Capsule-A searched", search_folds=3),
         _capsule("capsule_b", "Capsule-B searched", search_folds=3),
-        # These two differ from Capsule-B searched in one thing each.
+        # Each of these two differs from Capsule-B searched in one option.
         _capsule(
             "capsule_b_uniform",
             "Capsule-B searched, uniform couplings",
@@ -242,7 +236,7 @@ SYSTEMS: dict[str, System] = {
             settings=_FIXED,
             by_corpus=_PADDED,
         ),
-        # What preset best was before: found by `tuning`, then results/best/edges.json.
+        # The former preset best: chosen by `tuning`, then results/best/edges.json.
         _capsule(
             "capsule_b_tuned",
             "Capsule-B, tuned",
@@ -254,7 +248,7 @@ SYSTEMS: dict[str, System] = {
             },
             settings=({"train": {"start_length": 0.4, "vector_rate": 0.1}},),
         ),
-        # Found on dev: results/best/normalised.json.
+        # Chosen on dev: results/best/normalised.json.
         _capsule(
             "capsule_b_best",
             "Capsules, preset best",
@@ -262,7 +256,7 @@ SYSTEMS: dict[str, System] = {
             settings=({"train": {"patience": 0}},),
             by_corpus=_CUT,
         ),
-        # These differ from it in one thing each.
+        # Each of these differs from preset best in one option.
         _variant("one_iteration", "one iteration", {"iterations": 1}),
         _variant("no_competition", "no competition", {"compete": False}),
         _variant("not_normalised", "not normalised", {"normalise": "none"}),
@@ -281,47 +275,40 @@ SYSTEMS: dict[str, System] = {
 }
 
 
-def fits(entry: System, corpus: str) -> bool:
-    """Tell whether a system can learn a corpus's classes.
+def can_learn(entry: TableSystem, corpus: str) -> bool:
+    """Return whether a system can learn the classes of a corpus.
 
-    >>> fits(SYSTEMS["lr_lstm"], "mr"), fits(SYSTEMS["lr_lstm"], "trec")
+    >>> can_learn(SYSTEMS["lr_lstm"], "mr"), can_learn(SYSTEMS["lr_lstm"], "trec")
     (True, False)
     """
     return entry.most_classes is None or len(card(corpus).labels) <= entry.most_classes
 
 
-def searched(entry: System) -> System:
-    """Return the system whose search chooses this one's setting.
+def search_source(entry: TableSystem) -> TableSystem:
+    """Return the system whose search chooses the setting of this one.
 
-    >>> searched(SYSTEMS["capsule_b_uniform"]).name
+    >>> search_source(SYSTEMS["capsule_b_uniform"]).name
     'capsule_b'
     """
     return entry if entry.searched_as is None else SYSTEMS[entry.searched_as]
 
 
-def system(name: str) -> System:
-    """Return a system by its name.
-
-    >>> system("capsule_b").options["model"]["architecture"]
-    'capsule-b'
-    """
-    if name not in SYSTEMS:
-        raise ConfigError(f"system must be one of {', '.join(SYSTEMS)}; got {name!r}.")
-    return SYSTEMS[name]
-
-
-TUNED_ON = {"mr": 4, "cr": 4, "trec": 3}  # folds or seeds of each, judged on dev
+TUNED_ON = {"mr": 4, "cr": 4, "trec": 3}  # folds or seeds, evaluated on dev
 RATES, SHARES = (1e-3, 2e-3, 5e-4), (1.0, 0.3, 0.1)
 
 
 def _settings(
     section: str, field: str, usual: float, other: float
 ) -> dict[str, Options]:
-    """Return every rate with every share, and the other value with every share."""
-    found: dict[str, Options] = {}
-    cases = [(rate, share, usual) for rate, share in product(RATES, SHARES)]
-    cases += [(RATES[0], share, other) for share in SHARES]
-    for rate, share, value in cases:
+    """Return every rate with every share, and the other value with every share.
+
+    A setting says all that it decides, so that it does not depend on what was chosen in
+    the end. A share is that of the learning rate for word vectors.
+    """
+    settings: dict[str, Options] = {}
+    combinations = [(rate, share, usual) for rate, share in product(RATES, SHARES)]
+    combinations += [(RATES[0], share, other) for share in SHARES]
+    for rate, share, value in combinations:
         options: Options = {
             "model": {"edges": False},
             "train": {
@@ -334,11 +321,11 @@ def _settings(
         name = f"rate {rate:g}, of vectors {share:g}"
         if value == other:
             name += f", {field.replace('_', ' ')} {value:g}"
-        found[name] = options
-    return found
+        settings[name] = options
+    return settings
 
 
-# N-grams over the ends were found after these settings (results/best/edges.json).
+# N-grams over the ends came after these settings (results/best/edges.json).
 _IN_TABLES: dict[str, Options] = {"as in the tables, n-grams over the ends": {}}
 
 TUNED: dict[str, dict[str, Options]] = {

@@ -1,10 +1,7 @@
-"""Table 5: from one label in training to several in the test.
+"""From records to the page `TABLES.md` and the plot of figure 3.
 
-From records to `TABLES.md`: ours beside the published figure, with its spread.
-
-A figure stands here only if a record does; a cell without one is a dash.
-
-Figure 3: training loss by epoch, one curve for each number of iterations.
+The page shows our figures, with their spread, beside the published ones. Every figure
+comes from records; a cell without a record is a dash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,18 +15,18 @@ from textcapsules.base.files import atomic_path
 from textcapsules.data.catalogue import card
 from textcapsules.lab.paper import published
 from textcapsules.lab.paper.figures import (
-    HEADER,
-    NO_CAPSULES,
-    NOTHING,
-    Board,
-    Name,
-    against_best,
-    apart,
+    BASELINES,
+    COMPARISON_HEADER,
+    DASH,
+    FigureName,
+    RecordedFigures,
+    compare_with_best,
+    format_difference,
+    format_mean,
+    format_published,
+    format_with_runs,
     markdown,
     mean,
-    shown,
-    told,
-    with_runs,
 )
 from textcapsules.lab.paper.plan import (
     ABLATION,
@@ -40,7 +37,7 @@ from textcapsules.lab.paper.plan import (
     REUTERS,
     TABLE_1,
 )
-from textcapsules.lab.paper.record import Record
+from textcapsules.lab.paper.records import Record
 from textcapsules.lab.paper.systems import SYSTEMS, TUNED, TUNED_ON
 
 __all__ = ["MARK", "plot_losses", "render_tables", "table5"]
@@ -66,73 +63,72 @@ SETTINGS = {
 MEASURES = ("exact_match", "precision", "recall", "f1")
 
 
-def table5(board: Board) -> str:
-    """Return the section: two summaries, the tests, then every figure."""
+def table5(recorded: RecordedFigures) -> str:
+    """Return the section: summaries, comparisons, then every figure."""
     parts = ["## Table 5: from one label to several\n"]
     for corpus in REUTERS:
         for measure, title in (("exact_match", "exact match"), ("f1", "micro F1")):
             parts.append(f"### {corpus}: {title}\n")
-            parts.append(summary(board, corpus, measure))
-    parts.append("### Exact match against the best rival, in points\n")
-    parts.append(comparisons(board))
+            parts.append(table5_summary(recorded, corpus, measure))
+    parts.append("### Exact match: differences between systems, in points\n")
+    parts.append(table5_comparisons(recorded))
     for corpus in REUTERS:
         parts.append(f"### {corpus}: every figure\n")
         parts.append(
-            "In brackets the difference from the published figure. `samples`: averaged "
-            "over texts, as the released code counts.\n"
+            "The difference from the published figure is in brackets. `samples`: "
+            "averaged over texts, as in the released code.\n"
         )
-        parts.append(details(board, corpus))
+        parts.append(table5_details(recorded, corpus))
     return "\n".join(parts)
 
 
 def path_of(threshold: str, measure: str, average: str = "micro") -> tuple[str, str]:
-    """Return where a test set's figures hold a measure."""
+    """Return the keys of a measure within the figures of a test set."""
     if measure == "exact_match":
         return threshold, measure
     return threshold, f"{average}_{measure}"
 
 
 def thresholds_of(setting: str) -> list[str]:
-    """Return the thresholds that a summary shows of one way to choose the epoch.
+    """Return the thresholds that a summary shows for one way to choose the epoch.
 
-    Thresholds per label are fitted on single and joined texts of unequal parts, so they
-    stand where all else is chosen on those; every figure is in the table of details.
+    Thresholds per label are fitted on single texts and joined ones of unequal parts. So
+    they appear if all else is chosen on such texts; the details show all thresholds.
     """
     on_both = "single+joined" in setting or "by label" in setting
-    apart = "per_label" if on_both else "unequal"
-    return ["half", "calibrated", apart]
+    return ["half", "calibrated", "per_label" if on_both else "unequal"]
 
 
-def summary(board: Board, corpus: str, measure: str) -> str:
-    """Return one measure of every system: ways to choose across."""
+def table5_summary(recorded: RecordedFigures, corpus: str, measure: str) -> str:
+    """Return one measure of every system, a column per way to choose."""
     ways = [(setting, each) for setting in SETTINGS for each in thresholds_of(setting)]
-    metric = published.METRICS[MEASURES.index(measure)]
+    metric = published.TABLE_5_COLUMNS[MEASURES.index(measure)]
     rows = []
     for system, entry in SYSTEMS.items():
-        names = [Name("table5", system, corpus, setting) for setting, _ in ways]
-        if not any(name in board.planned for name in names):
+        names = [FigureName("table5", system, corpus, setting) for setting, _ in ways]
+        if not any(name in recorded.planned for name in names):
             continue
         cells = [
-            shown(board.mean(name, *path_of(threshold, measure)))
+            format_mean(recorded.mean(name, *path_of(threshold, measure)))
             for name, (_, threshold) in zip(names, ways, strict=True)
         ]
-        paper = told(published.transfer(system, corpus, metric))
-        if {paper, *cells} != {NOTHING}:
+        paper = format_published(published.transfer(system, corpus, metric))
+        if {paper, *cells} != {DASH}:
             rows.append([entry.title, paper, *cells])
-    header = [f"{SETTINGS[setting]}; {THRESHOLDS[least]}" for setting, least in ways]
+    header = [f"{SETTINGS[setting]}; {THRESHOLDS[each]}" for setting, each in ways]
     return markdown(["system", "published", *header], rows)
 
 
-def details(board: Board, corpus: str) -> str:
+def table5_details(recorded: RecordedFigures, corpus: str) -> str:
     """Return all measures of every system, epoch choice and threshold."""
     rows = []
-    for name in board.planned:
-        if (name.table, name.corpus) != ("table5", corpus) or not board.runs(name):
+    for name in recorded.planned:
+        if (name.table, name.corpus) != ("table5", corpus) or not recorded.runs(name):
             continue
         for threshold, title in THRESHOLDS.items():
             start = [SYSTEMS[name.system].title, SETTINGS[name.setting], title]
-            if board.mean(name, *path_of(threshold, "exact_match")):
-                rows.append([*start, *figures(board, name, threshold)])
+            if recorded.mean(name, *path_of(threshold, "exact_match")):
+                rows.append([*start, *table5_cells(recorded, name, threshold)])
     measures = ["ER", "precision", "recall", "F1"]
     samples = [f"{measure}, samples" for measure in measures[1:]]
     return markdown(
@@ -140,22 +136,26 @@ def details(board: Board, corpus: str) -> str:
     )
 
 
-def figures(board: Board, name: Name, threshold: str) -> list[str]:
-    """Return one row's figures, micro averages beside the published ones."""
+def table5_cells(
+    recorded: RecordedFigures, name: FigureName, threshold: str
+) -> list[str]:
+    """Return the figures of one row; micro averages are compared with the paper."""
     cells = []
-    for measure, metric in zip(MEASURES, published.METRICS, strict=True):
-        found = board.mean(name, *path_of(threshold, measure))
+    for measure, metric in zip(MEASURES, published.TABLE_5_COLUMNS, strict=True):
+        ours = recorded.mean(name, *path_of(threshold, measure))
         paper = published.transfer(name.system, name.corpus, metric)
-        gap = f" ({apart(found, paper)})" if found and paper is not None else ""
-        cells.append(shown(found) + gap)
+        gap = (
+            f" ({format_difference(ours, paper)})" if ours and paper is not None else ""
+        )
+        cells.append(format_mean(ours) + gap)
     for measure in MEASURES[1:]:
         path = path_of(threshold, measure, "samples")
-        cells.append(shown(board.mean(name, *path)))
-    return [*cells, str(len(board.runs_with(name, threshold)))]
+        cells.append(format_mean(recorded.mean(name, *path)))
+    return [*cells, str(len(recorded.runs_with(name, threshold)))]
 
 
 def is_variant(system: str) -> bool:
-    """Tell a system that differs from preset best in one thing.
+    """Return whether a system differs from preset best in one option.
 
     >>> is_variant("capsule_b_best_one_iteration"), is_variant("capsule_b_best")
     (True, False)
@@ -163,29 +163,29 @@ def is_variant(system: str) -> bool:
     return system.startswith("capsule_b_best_")
 
 
-def comparisons(board: Board) -> str:
-    """Return Capsule-B against the best rival, for every way to choose."""
+def table5_comparisons(recorded: RecordedFigures) -> str:
+    """Return capsule networks compared with the best of others, per way to choose."""
     rows = []
     compared = (
-        ("capsule_b_paper", NO_CAPSULES),
-        ("capsule_b", NO_CAPSULES),
+        ("capsule_b_paper", BASELINES),
+        ("capsule_b", BASELINES),
         ("capsule_b", ("capsule_b_uniform",)),
-        ("capsule_b_best", NO_CAPSULES),
+        ("capsule_b_best", BASELINES),
         ("capsule_b_best", ("cnn_tuned",)),
         ("capsule_b_best", ("tfidf_svm",)),
         *(("capsule_b_best", (name,)) for name in SYSTEMS if is_variant(name)),
     )
-    for corpus, (system, rivals) in product(REUTERS, compared):
+    for corpus, (system, others) in product(REUTERS, compared):
         for setting, epochs in SETTINGS.items():
-            # Capsule-B's own loss is the margin loss.
+            # Capsule-B always trains with the margin loss.
             ours = "accuracy" if setting == "margin" else setting
-            name = Name("table5", system, corpus, ours)
+            name = FigureName("table5", system, corpus, ours)
             for threshold, title in THRESHOLDS.items():
                 path = (threshold, "exact_match")
-                cells = against_best(board, name, setting, path, rivals)
+                cells = compare_with_best(recorded, name, setting, path, others)
                 if cells:
                     rows.append([corpus, epochs, title, *cells])
-    return markdown(["corpus", "epoch by", "threshold", *HEADER], rows)
+    return markdown(["corpus", "epoch by", "threshold", *COMPARISON_HEADER], rows)
 
 
 MARK = "Generated by `textcapsules reproduce` from the records in `results/`"
@@ -200,7 +200,7 @@ how a run is made.
 QUICK_HEAD = f"""# A quick try, not results
 
 {MARK}; do not edit.
-A few texts, tiny networks, one epoch: what follows shows that every cell can be run.
+A few texts, tiny networks, one epoch: these tables show that every cell can be run.
 """
 ABLATION_TITLES = {
     "sabour-3": "Sabour's routing, 3 iterations",
@@ -213,14 +213,14 @@ ABLATION_TITLES = {
     "sabour-squash": "our routing, 3 iterations, with Sabour's squash",
 }
 RESULT = ("accuracy", "published", "difference", "runs")
-# Who is tested against whom: the best of some rivals.
+# A system, and those of which the best is compared with it.
 COMPARED = (
-    ("capsule_b_paper", NO_CAPSULES),
-    ("capsule_b", NO_CAPSULES),
+    ("capsule_b_paper", BASELINES),
+    ("capsule_b", BASELINES),
     ("capsule_b", ("capsule_a",)),
     ("capsule_b", ("capsule_b_uniform",)),
     ("capsule_b", ("capsule_b_non_shared",)),
-    ("capsule_b_best", NO_CAPSULES),
+    ("capsule_b_best", BASELINES),
     ("capsule_b_best", ("cnn_non_static",)),
     ("capsule_b_best", ("cnn_tuned",)),
     ("capsule_b_best", ("capsule_b_best_one_iteration",)),
@@ -228,29 +228,29 @@ COMPARED = (
 )
 
 
-def render_tables(board: Board, *, quick: bool = False) -> str:
+def render_tables(recorded: RecordedFigures, *, quick: bool = False) -> str:
     """Return the page."""
     parts = [
         QUICK_HEAD if quick else HEAD,
-        corpora(board),
-        table1(board),
-        table5(board),
-        ablation(board),
-        components(board),
-        figure3(board),
-        ladder(board),
-        tuning(board),
+        corpora(recorded),
+        table1(recorded),
+        table5(recorded),
+        ablation(recorded),
+        components(recorded),
+        figure3(recorded),
+        ladder(recorded),
+        tuning(recorded),
     ]
     return "\n".join(parts)
 
 
-def corpora(board: Board) -> str:
-    """Return our counts beside the paper's, what was read, and where it differs."""
+def corpora(recorded: RecordedFigures) -> str:
+    """Return our counts beside the paper's, the files, and how they differ."""
     rows = []
     for name in CORPORA:
-        run = board.example(name)
+        run = recorded.example(name)
         title = run["data"]["title"] if run else card(name).title
-        shares = board.coverage.get(name) or (run["vectors"] if run else {})
+        shares = recorded.coverage.get(name) or (run["vectors"] if run else {})
         rows.append([name, title, *counts(run, name), *covered(shares)])
     header = ["corpus", "what it is", "train", "dev", "test"]
     header += ["paper's train", "paper's dev", "paper's test"]
@@ -265,11 +265,11 @@ def corpora(board: Board) -> str:
 
 
 def counts(run: Record | None, corpus: str) -> list[str]:
-    """Return one corpus's counts and sums."""
+    """Return the counts of one corpus, ours and the paper's, and its checksums."""
     paper = published.sizes(corpus)
-    theirs = [paper.get(part, NOTHING) for part in ("train", "dev", "test")]
+    theirs = [paper.get(part, DASH) for part in ("train", "dev", "test")]
     if run is None:
-        return [NOTHING] * 3 + theirs + [NOTHING]
+        return [DASH] * 3 + theirs + [DASH]
     texts = {**run["texts"], "test": run["test"][corpus]["texts"]}
     ours = [f"{texts[part]:,}" for part in ("train", "dev", "test")]
     sums = " ".join(each[:8] for each in run["data"]["sha256"].values())
@@ -277,53 +277,57 @@ def counts(run: Record | None, corpus: str) -> list[str]:
 
 
 def covered(shares: Mapping[str, Any]) -> list[str]:
-    """Return how many tokens have a vector, and how many of those a true one."""
+    """Return the share of tokens with a vector, and of true vectors among these."""
     share, real = (shares.get(name) for name in ("tokens", "real_tokens"))
-    known = NOTHING if share is None else f"{100 * share:.1f}"
-    # Older records do not tell true vectors from estimates.
-    true = f"{100 * real / share:.1f}" if share and real is not None else NOTHING
+    known = DASH if share is None else f"{100 * share:.1f}"
+    # Older records do not distinguish true vectors from estimates.
+    true = f"{100 * real / share:.1f}" if share and real is not None else DASH
     return [known, true]
 
 
-def table1(board: Board) -> str:
-    """Return every system's accuracy, the published one, and the tests."""
+def table1(recorded: RecordedFigures) -> str:
+    """Return the accuracy of every system, the published one, and the comparisons."""
     ours, papers, tests = [], [], []
     for system, entry in SYSTEMS.items():
         means = [
-            board.mean(Name("table1", system, corpus), "accuracy") for corpus in TABLE_1
+            recorded.mean(FigureName("table1", system, corpus), "accuracy")
+            for corpus in TABLE_1
         ]
         theirs = [published.accuracy(system, corpus) for corpus in TABLE_1]
-        ours.append([entry.title, *map(with_runs, means)])
+        ours.append([entry.title, *map(format_with_runs, means)])
         gaps = [
-            NOTHING if paper is None else f"{told(paper)} ({apart(found, paper)})"
-            for found, paper in zip(means, theirs, strict=True)
+            DASH
+            if paper is None
+            else f"{format_published(paper)} ({format_difference(mean, paper)})"
+            for mean, paper in zip(means, theirs, strict=True)
         ]
         if any(paper is not None for paper in theirs):
             papers.append([entry.title, *gaps])
-    for system, rivals in COMPARED:
+    for system, others in COMPARED:
         for corpus in TABLE_1:
-            name = Name("table1", system, corpus)
-            if cells := against_best(board, name, "", ("accuracy",), rivals):
+            name = FigureName("table1", system, corpus)
+            if cells := compare_with_best(recorded, name, "", ("accuracy",), others):
                 tests.append([corpus, *cells])
     return "\n".join(
         [
-            "## Table 1: accuracy\n\nIn brackets the number of runs.\n",
+            "## Table 1: accuracy\n\nThe number of runs is in brackets.\n",
             markdown(["system", *TABLE_1], ours),
-            "Published, and in brackets ours less it, in points. The published "
-            "Capsule-B is the network with non-shared transforms (82.3 on MR is row 4 "
-            "of table A.4), so every one of its lines stands beside it:\n",
+            "The published figures; in brackets our figure less the published one, in "
+            "points. The published Capsule-B is the network with non-shared transforms "
+            "(82.3 on MR is row 4 of table A.4), and all lines of Capsule-B are "
+            "compared with it:\n",
             markdown(["system", *TABLE_1], papers),
-            "One system less another, in points; where several are compared with, the "
-            "best of them:\n",
-            markdown(["corpus", *HEADER], tests),
+            "The figure of one system less that of another, in points. If there are "
+            "several others, it is compared with the best of them:\n",
+            markdown(["corpus", *COMPARISON_HEADER], tests),
         ]
     )
 
 
-def ablation(board: Board) -> str:
-    """Return Capsule-B on MR with one thing changed at a time."""
+def ablation(recorded: RecordedFigures) -> str:
+    """Return Capsule-B on MR with one change per line."""
     rows = [
-        [ABLATION_TITLES[setting], *on_mr(board, "ablation", setting, paper)]
+        [ABLATION_TITLES[setting], *on_mr(recorded, "ablation", setting, paper)]
         for setting, paper in zip_longest(
             ABLATION, [row["accuracy"] for row in published.ablation()]
         )
@@ -332,37 +336,44 @@ def ablation(board: Board) -> str:
     return title + markdown(["routing", *RESULT], rows)
 
 
-def components(board: Board) -> str:
+def components(recorded: RecordedFigures) -> str:
     """Return table A.4: Capsule-B on MR with other components."""
     rows = []
     for row in published.components():
         yes = ["yes" if row[key] else "no" for key in ("leaky", "shared", "orphan")]
         start = [str(row["index"]), str(row["iterations"]), *yes]
         start += [row["loss"].replace("_", " "), row["squash"]]
-        rows.append([*start, *on_mr(board, "a4", start[0], row["accuracy"])])
+        rows.append([*start, *on_mr(recorded, "a4", start[0], row["accuracy"])])
     header = ["row", "iterations", "leaky", "shared", "orphan", "loss", "squash"]
     return (
         "## Table A.4: components of Capsule-B on MR\n\n"
         + markdown([*header, *RESULT], rows)
-        + "\nRows 7 and 9 are one configuration, so here one set of runs.\n"
+        + "\nRows 7 and 9 are the same configuration, so they share their runs.\n"
     )
 
 
-def on_mr(board: Board, table: str, setting: str, paper: float | None) -> list[str]:
+def on_mr(
+    recorded: RecordedFigures, table: str, setting: str, paper: float | None
+) -> list[str]:
     """Return the cells under `RESULT`."""
-    name = Name(table, "capsule_b", "mr", setting)
-    found = board.mean(name, "accuracy")
-    runs = str(len(board.runs(name)))
-    return [shown(found), told(paper), apart(found, paper), runs]
+    name = FigureName(table, "capsule_b", "mr", setting)
+    ours = recorded.mean(name, "accuracy")
+    runs = str(len(recorded.runs(name)))
+    return [
+        format_mean(ours),
+        format_published(paper),
+        format_difference(ours, paper),
+        runs,
+    ]
 
 
-def figure3(board: Board) -> str:
-    """Return the curves' first and last points, and the picture."""
-    rows, curves = [], board.curves()
+def figure3(recorded: RecordedFigures) -> str:
+    """Return the first and last points of the curves, and the picture."""
+    rows, curves = [], recorded.curves()
     for iterations in CURVES:
         losses = curves.get(iterations, [])
         ends = [mean([each[place] for each in losses]) for place in (0, -1)]
-        cells = [NOTHING if end is None else f"{end.value:.4f}" for end in ends]
+        cells = [DASH if end is None else f"{end.value:.4f}" for end in ends]
         rows.append([str(iterations), *cells, str(len(losses))])
     header = ["iterations", "training loss, first epoch", "last epoch", "runs"]
     picture = "\n![Training loss by epoch](figure3.svg)\n" if curves else ""
@@ -370,58 +381,60 @@ def figure3(board: Board) -> str:
     return title + markdown(header, rows) + picture
 
 
-def ladder(board: Board) -> str:
-    """Return preset paper, and what each step to preset best makes of it."""
+def ladder(recorded: RecordedFigures) -> str:
+    """Return the figures of every step from preset paper to preset best."""
     rows = []
     for step in LADDER:
         cells = []
         for corpus in LADDER_ON:
             several = ("calibrated", "exact_match")
             path = several if corpus in REUTERS else ("accuracy",)
-            name = Name("ladder", "capsule_b_paper", corpus, step)
-            cells.append(with_runs(board.mean(name, *path)))
+            name = FigureName("ladder", "capsule_b_paper", corpus, step)
+            cells.append(format_with_runs(recorded.mean(name, *path)))
         rows.append([step, *cells])
-    header = ["with all of the steps above", *LADDER_ON]
+    header = ["with all steps above", *LADDER_ON]
     return (
         "## Ladder: from preset paper to preset best\n\nAccuracy, and on Reuters exact "
-        "match with a threshold from single dev documents and pairs by label. In "
-        "brackets the number of runs.\n\n" + markdown(header, rows)
+        "match with a threshold from single dev documents and pairs by label. The "
+        "number of runs is in brackets.\n\n" + markdown(header, rows)
     )
 
 
-def tuning(board: Board) -> str:
-    """Return the dev accuracy of what two systems were chosen among."""
+def tuning(recorded: RecordedFigures) -> str:
+    """Return the dev accuracy of every setting of the two tuned systems."""
     parts = [
-        "## Tuning: dev accuracy\n\nNo test text was read. The best mean first; in "
-        "brackets the number of runs.\n"
+        "## Tuning: dev accuracy\n\nNo test text was read. The best mean comes first; "
+        "the number of runs is in brackets.\n"
     ]
     for system, settings in TUNED.items():
         rows = []
         for setting in settings:
-            names = [Name("tuning", system, corpus, setting) for corpus in TUNED_ON]
-            found = [board.dev_mean(name) for name in names]
-            values = [each.value for each in found if each is not None]
-            whole = len(values) == len(found)
-            total = sum(values) / len(values) if whole else None
-            last = NOTHING if total is None else f"{100 * total:.2f}"
-            rows.append((total or 0.0, [setting, *map(with_runs, found), last]))
+            names = [
+                FigureName("tuning", system, corpus, setting) for corpus in TUNED_ON
+            ]
+            means = [recorded.dev_mean(name) for name in names]
+            values = [each.value for each in means if each is not None]
+            is_complete = len(values) == len(means)
+            total = sum(values) / len(values) if is_complete else None
+            last = DASH if total is None else f"{100 * total:.2f}"
+            rows.append((total or 0.0, [setting, *map(format_with_runs, means), last]))
         rows.sort(key=lambda row: -row[0])
         header = [SYSTEMS[system].title, *TUNED_ON, "mean"]
         parts.append(markdown(header, [cells for _, cells in rows]))
     return "\n".join(parts)
 
 
-# Okabe and Ito's colours, told apart by every kind of sight; lines differ too.
+# Okabe and Ito's colours, for colour-blind readers too; lines and marks also differ.
 STYLES = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", ":", "^"))
 
 
 def plot_losses(
     curves: Mapping[int, Sequence[Sequence[float]]], folder: Path
 ) -> list[Path]:
-    """Draw the mean loss of every number of iterations, its range shaded.
+    """Draw the mean loss per number of iterations, its range shaded.
 
     Args:
-        curves: by iterations, the losses by epoch of every run.
+        curves: the losses of every run by epoch, by number of iterations.
         folder: where `figure3.svg` and `figure3.png` go.
     """
     from matplotlib import rc_context
@@ -453,7 +466,7 @@ def plot_losses(
     axes.grid(alpha=0.3)
     axes.legend()
     paths = [folder / "figure3.svg", folder / "figure3.png"]
-    # The same records give the same bytes: no time, no drawn names.
+    # The same records give the same bytes: no date, no random names.
     with rc_context({"svg.hashsalt": "figure3"}):
         for path in paths:
             with atomic_path(path) as temporary:

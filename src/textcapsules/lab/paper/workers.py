@@ -1,8 +1,8 @@
-"""Many runs at once: processes that take one run after another.
+"""Many runs at once, in processes that each do one run after another.
 
-A process starts once and does many runs, since loading libraries and compiling kernels
-takes longer than a small run. One that dies takes a single run with it, and another is
-started in its place. Results come back to the caller's process, the only one to write.
+A process does many runs, since loading libraries and compiling kernels takes longer
+than a small run. If a process dies, only its current run fails, and another process
+takes its place. Results come back to the caller's process, which alone writes files.
 """
 
 import logging
@@ -16,13 +16,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
+from textcapsules.lab.paper.place import Place
 from textcapsules.lab.paper.plan import Cell
 
 __all__ = ["Outcome", "run_here", "run_many"]
 
 
 class Outcome(NamedTuple):
-    """How a run ended: with a record, or with what went wrong."""
+    """How a run ended: with a record, or with an error."""
 
     cell: Cell
     record: dict[str, Any] | None
@@ -30,11 +31,11 @@ class Outcome(NamedTuple):
     trace: str = ""
 
 
-Watch = Callable[[Outcome], None]
+OnDone = Callable[[Outcome], None]
 
 
-def attempt(cell: Cell, place: Any) -> Outcome:
-    """Do one run; a failure of any kind is an outcome too."""
+def attempt(cell: Cell, place: Place) -> Outcome:
+    """Do one run; an error of any kind becomes its outcome."""
     from textcapsules.lab.paper.runs import execute
 
     try:
@@ -44,19 +45,21 @@ def attempt(cell: Cell, place: Any) -> Outcome:
         return Outcome(cell, None, reason, traceback.format_exc())
 
 
-def run_here(cells: Sequence[Cell], place: Any, on_done: Watch) -> None:
+def run_here(cells: Sequence[Cell], place: Place, on_done: OnDone) -> None:
     """Do the runs one after another in this process."""
     for cell in cells:
         on_done(attempt(cell, place))
 
 
-def run_many(cells: Sequence[Cell], place: Any, *, jobs: int, on_done: Watch) -> None:
+def run_many(
+    cells: Sequence[Cell], place: Place, *, jobs: int, on_done: OnDone
+) -> None:
     """Do the runs in `jobs` processes, in the order given.
 
     Args:
-        cells: one a run, no two of one key.
-        place: where the runs find their texts and do their work (`runs.Place`).
-        jobs: how many processes.
+        cells: one per run, all with different keys.
+        place: the files and the device of the runs.
+        jobs: the number of processes.
         on_done: called in this process with every outcome.
     """
     waiting = list(reversed(cells))
@@ -82,7 +85,7 @@ def run_many(cells: Sequence[Cell], place: Any, *, jobs: int, on_done: Watch) ->
 class Worker:
     """A process and the pipe to it."""
 
-    def __init__(self, place: Any) -> None:
+    def __init__(self, place: Place) -> None:
         context = get_context("spawn")  # a fork would inherit CUDA and locks
         self.pipe, inner = context.Pipe()
         self.process: BaseProcess = context.Process(
@@ -95,7 +98,7 @@ class Worker:
     def give(self, cell: Cell) -> None:
         """Start a run."""
         self.cell = cell
-        with suppress(OSError):  # if it has died, `take` will tell
+        with suppress(OSError):  # if it has died, `take` returns the error
             self.pipe.send(cell)
 
     def take(self) -> Outcome:
@@ -110,20 +113,20 @@ class Worker:
             return Outcome(cell, None, f"its process ended with exit code {code}")
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, even during a run."""
         self.process.terminate()
         self.process.join()
         self.pipe.close()
 
 
-def work(pipe: Connection, place: Any) -> None:
-    """Do runs until the pipe ends: the life of a process."""
-    # Ctrl-C is the parent's to answer: it ends its workers.
+def work(pipe: Connection, place: Place) -> None:
+    """Do runs in a process until the pipe ends."""
+    # The parent handles Ctrl-C: it ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One thread each: as many processes as cores share the machine.
+    # One thread per process: there are about as many processes as cores.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # What a corpus lacks is no news to whoever reproduces its figures.
+    # Warnings about a corpus are not needed by someone who reproduces its figures.
     logging.getLogger("textcapsules").addHandler(logging.NullHandler())
     import torch
 
@@ -132,4 +135,4 @@ def work(pipe: Connection, place: Any) -> None:
         while True:
             pipe.send(attempt(pipe.recv(), place))
     except (EOFError, OSError):
-        return  # the parent has gone
+        return  # the parent has ended

@@ -1,14 +1,13 @@
-"""One record a run, kept as lines of JSON: `results/<corpus>/<system>.jsonl`.
+"""What is kept of runs: their records, and the settings that searches have chosen.
 
-A file is replaced as a whole, so an interruption never leaves half a record. Every
-`.jsonl` below the folder counts, whatever its name: records of several machines are
-merged by putting their files together.
+A record is one line of JSON in `results/<corpus>/<system>.jsonl`. A file is replaced as
+a whole, so that an interruption never leaves half a record. Every `.jsonl` below the
+folder is read, whatever its name: to merge the records of several machines, put their
+files together.
 
-Which of a system's settings the other cells use: the one dev likes best.
-
-Every searched system has the same number of settings. Their runs are judged on dev
-alone, on one fold or seed, or by their mean on a few folds; the test texts are not
-scored.
+A search has the same number of settings for every system, and chooses the one with the
+highest dev score, on one fold or seed, or in the mean of a few folds. Test texts are
+not scored.
 """
 
 import json
@@ -42,11 +41,11 @@ class Records:
         return key in self.by_key
 
     def get(self, key: str) -> Record | None:
-        """Return the record of a run, if it has been done."""
+        """Return the record of a run, None if it has not been done."""
         return self.by_key.get(key)
 
     def unclean(self) -> set[str]:
-        """Return the keys of runs made from files that no commit holds."""
+        """Return the keys of runs whose code was at no commit."""
         return {
             key
             for key, record in self.by_key.items()
@@ -54,10 +53,10 @@ class Records:
         }
 
     def add(self, record: Record) -> None:
-        """Keep the record of a run."""
+        """Write the record of a run, in place of an earlier one."""
         path = self.folder / record["corpus"] / f"{record['system']}.jsonl"
         remove_leftovers(path)
-        # Read again: another command may have added runs of the same system.
+        # Read again: another command may have added records of the same system.
         before = read_records(path) if path.exists() else []
         kept = [old for old in before if old["key"] != record["key"]]
         write_text(path, "".join(line(each) for each in [*kept, record]))
@@ -70,7 +69,7 @@ def line(record: Record) -> str:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read a file of records, and name the line that is none."""
+    """Read a file of records; the error names a line that is not a record."""
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -79,7 +78,7 @@ def read_records(path: Path) -> list[Record]:
             "its runs are done again."
         ) from error
     records = []
-    # At line feeds alone: names may hold other marks that Python splits at.
+    # Split at line feeds alone: `splitlines` splits at characters that names may have.
     lines = content.removesuffix("\n").split("\n") if content else []
     for number, text in enumerate(lines, 1):
         try:
@@ -102,14 +101,14 @@ Choices = dict[tuple[str, str], Options]  # by system and corpus of the search
 def choose(
     cells: Sequence[Cell], records: Records, failed: Collection[str], folder: Path
 ) -> None:
-    """Write down the best setting of every system whose search is complete.
+    """Write the best setting of every system whose search is complete.
 
     Args:
-        cells: the search's.
-        records: of the runs that ended well.
-        failed: keys of runs that did not, as when a rate makes the loss infinite: they
-            are never chosen, and not waited for.
-        folder: of the choices.
+        cells: all cells of the search.
+        records: those of the finished runs.
+        failed: keys of failed runs, for example with an infinite loss. Their settings
+            are never chosen, and the search is complete without them.
+        folder: where the choices are written.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
@@ -125,10 +124,10 @@ def choose(
         ):
             continue
         scores = [dev_score(keys, records) for keys in settings]
-        told = [score for score in scores if score is not None]
-        if not told:
+        known = [score for score in scores if score is not None]
+        if not known:
             continue
-        best = scores.index(max(told))  # of equal ones the first
+        best = scores.index(max(known))  # the first of equal ones
         write_json(
             folder / f"{name}.{corpus}.json",
             {
@@ -147,10 +146,10 @@ def choose(
 
 
 def dev_score(keys: Sequence[str], records: Records) -> float | None:
-    """Return the mean dev score of a setting's runs, None where one has failed."""
+    """Return the mean dev score of a setting's runs, None if a run has failed."""
     runs = [records.get(key) for key in keys]
-    told = [run["dev"]["dev_score"] for run in runs if run is not None]
-    return sum(told) / len(keys) if len(told) == len(keys) else None
+    scores = [run["dev"]["dev_score"] for run in runs if run is not None]
+    return sum(scores) / len(keys) if len(scores) == len(keys) else None
 
 
 def read_choices(folder: Path) -> Choices:

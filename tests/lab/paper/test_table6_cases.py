@@ -1,17 +1,8 @@
 import pytest
 
 from random_models import random_classifier
-from textcapsules.base.errors import ConfigError
 from textcapsules.data.example import Example
-from textcapsules.lab.paper.cases import (
-    CASES,
-    choose_cases,
-    kind_of_case,
-    word_columns,
-)
-from textcapsules.reasons.explanation import ORPHAN
-
-TEXT = "W1 w2, w3 w4 w5"
+from textcapsules.lab.paper.table6 import CASES, choose_cases, kind_of_case
 
 
 @pytest.mark.parametrize(
@@ -38,19 +29,8 @@ def test_cases_are_documents_with_several_labels():
     assert labels
     wrong = next(name for name in classifier.labels.names if name not in labels)
     examples = [Example(text, labels[:1]), Example(text, (labels[0], wrong))]
-    found = choose_cases(classifier, examples)
-    assert set(found) == set(CASES)
+    documents = choose_cases(classifier, examples)
+    assert set(documents) == set(CASES)
     expected = examples[1] if len(labels) > 1 else None
-    assert found["a2"] == expected
-    assert found["table6"] is None
-
-
-def test_columns_begin_with_the_orphan():
-    examples = [Example(TEXT, ("red",))] * 3
-    columns = word_columns(random_classifier(), examples, ["blue", "red"], top=2)
-    assert [column.label for column in columns] == [ORPHAN, "blue", "red"]
-    assert len(columns[0].words) == 2
-    columns = word_columns(random_classifier(orphan=False), examples, ["red"])
-    assert [column.label for column in columns] == ["red"]
-    with pytest.raises(ConfigError, match=r"labels must be some of .*; got 'pink'"):
-        word_columns(random_classifier(), examples, ["pink"])
+    assert documents["a2"] == expected
+    assert documents["table6"] is None

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from textcapsules.lab.paper.quick import unpacked
+from textcapsules.lab.paper.place import unpacked
 
 
 def test_compressed_vectors_are_copied_once_and_removed(tmp_path):

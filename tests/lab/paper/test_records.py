@@ -3,7 +3,7 @@ import json
 import pytest
 
 from textcapsules.base.errors import DataError
-from textcapsules.lab.paper.record import Records
+from textcapsules.lab.paper.records import Records
 
 
 def record(key: str, **more) -> dict:
@@ -11,7 +11,7 @@ def record(key: str, **more) -> dict:
     return plain | more
 
 
-def test_records_are_lines_of_one_file_a_system_and_corpus(tmp_path):
+def test_records_are_lines_of_one_file_per_system_and_corpus(tmp_path):
     records = Records(tmp_path)
     records.add(record("a"))
     records.add(record("b", corpus="trec"))

@@ -8,7 +8,7 @@ import torch
 
 from random_models import random_classifier
 from textcapsules.lab.paper import published
-from textcapsules.lab.paper.displays import FUNCTION_WORDS, sum_words
+from textcapsules.lab.paper.table_a3 import FUNCTION_WORDS, sum_words
 from textcapsules.model.layers import NgramConv
 from textcapsules.reasons.couplings import branches_of
 from textcapsules.reasons.methods import capsule_network
@@ -19,9 +19,9 @@ TEXTS = ["the deficit and the trade", "trade", "", "nothing of it", "the strange
 
 
 def occurrences(classifier) -> list[tuple[str, list[float], list[float]]]:
-    """Return every known word met, its capsules' lengths and their couplings."""
+    """Return every occurrence of a known word, its capsules' lengths and couplings."""
     network = capsule_network(classifier)
-    found = []
+    occurring = []
     for text in TEXTS:
         tokens = classifier.tokenizer.tokens(text)
         if all(token.id < 2 for token in tokens):
@@ -30,44 +30,39 @@ def occurrences(classifier) -> list[tuple[str, list[float], list[float]]]:
         (routing,) = network(ids, torch.ones_like(ids).bool(), inspect=True).branches
         C = routing.capsules.shape[2]
         for place, token in enumerate(tokens):
-            own = routing.capsules[0, place].norm(dim=-1).tolist()
+            lengths = routing.capsules[0, place].norm(dim=-1).tolist()
             coupled = routing.classes.couplings[0, place * C : (place + 1) * C, -1]
             if token.id > 1:
-                found.append((token.text, own, coupled.tolist()))
-    return found
+                occurring.append((token.text, lengths, coupled.tolist()))
+    return occurring
 
 
 @pytest.mark.parametrize("amendment", [True, False])
 @torch.no_grad()
 def test_sums_are_those_of_all_occurrences(amendment):
     classifier = random_classifier(WORDS, **UNIGRAMS, amendment=amendment)
-    found = sum_words(classifier, TEXTS)
+    sums = sum_words(classifier, TEXTS)
     expected = occurrences(classifier)
-    assert set(found.words) == {word for word, _, _ in expected}
-    for row, word in enumerate(found.words):
-        own = [each[1:] for each in expected if each[0] == word]
-        assert found.counts[row] == len(own)
-        lengths = sum(np.mean(lengths) for lengths, _ in own)
-        coupled = sum(np.mean(coupled) for _, coupled in own)
-        given = lengths if amendment else len(own)
-        shares = sum(
-            np.mean(np.divide(coupled, lengths if amendment else 1.0))
-            for lengths, coupled in own
-        )
-        assert found.lengths[row] == pytest.approx(lengths)
-        assert found.given[row] == pytest.approx(given)
-        assert found.coupled[row] == pytest.approx(coupled)
-        assert found.shares[row] == pytest.approx(shares)
+    assert set(sums.words) == {word for word, _, _ in expected}
+    for row, word in enumerate(sums.words):
+        of_word = [each[1:] for each in expected if each[0] == word]
+        assert sums.counts[row] == len(of_word)
+        lengths = sum(np.mean(lengths) for lengths, _ in of_word)
+        coupled = sum(np.mean(coupled) for _, coupled in of_word)
+        given = lengths if amendment else len(of_word)
+        assert sums.lengths[row] == pytest.approx(lengths)
+        assert sums.given[row] == pytest.approx(given)
+        assert sums.coupled[row] == pytest.approx(coupled)
 
 
-def test_groups_part_function_words_from_others():
-    found = sum_words(random_classifier(WORDS, **UNIGRAMS), TEXTS)
-    function, other = found.means(function=True), found.means(function=False)
+def test_function_words_and_others_are_two_groups():
+    sums = sum_words(random_classifier(WORDS, **UNIGRAMS), TEXTS)
+    function, other = sums.means(function=True), sums.means(function=False)
     assert (function.occurrences, other.occurrences) == (4, 4)  # the x3, and | others
-    the, and_ = (found.words.index(word) for word in ("the", "and"))
-    total = found.lengths[the] + found.lengths[and_]
+    the, and_ = (sums.words.index(word) for word in ("the", "and"))
+    total = sums.lengths[the] + sums.lengths[and_]
     assert function.length == pytest.approx(total / 4)
-    coupled = found.coupled[the] + found.coupled[and_]
+    coupled = sums.coupled[the] + sums.coupled[and_]
     assert function.coupled == pytest.approx(coupled / 4)
     assert function.share == pytest.approx(coupled / total)
 
@@ -85,20 +80,13 @@ def test_a_word_without_features_is_silent():
         conv.bias.fill_(-0.5)
         network.embedding.weight.zero_()
         network.embedding.weight[WORDS.index("deficit") + 2, 0] = 1.0
-    found = sum_words(classifier, TEXTS)
-    silent = dict(zip(found.words, found.silent / found.counts, strict=True))
+    sums = sum_words(classifier, TEXTS)
+    silent = dict(zip(sums.words, sums.silent / sums.counts, strict=True))
     assert silent.pop("deficit") == 0
     assert set(silent.values()) == {1.0}
-    lengths = found.lengths / found.counts
-    others = [found.words.index(word) for word in silent]
+    lengths = sums.lengths / sums.counts
+    others = [sums.words.index(word) for word in silent]
     np.testing.assert_allclose(lengths[others], lengths[others[0]])
-
-
-def test_strongest_are_ordered_by_value_then_name():
-    found = sum_words(random_classifier(WORDS, **UNIGRAMS), TEXTS)
-    by_count = found.strongest(found.counts, 3)
-    assert by_count == ["the", "trade", "and"]
-    assert found.strongest(found.counts, 99)[2:] == ["and", "deficit", "w1"]
 
 
 def test_function_words_are_those_of_the_published_column():

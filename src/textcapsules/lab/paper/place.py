@@ -1,10 +1,9 @@
-"""Word vectors without compression: every run reads them, so they are unpacked once.
+"""Where runs find their texts and word vectors: the user's files, or tiny ones.
 
-A try of every cell in minutes: a few texts, tiny networks, one epoch.
-
-The figures mean nothing; that every cell of every table can be run does. Texts are
-taken from the corpora where they are, and made up where they are not, in the same
-canonical form; word vectors are drawn for whatever words there are.
+A quick try runs every cell of every table in minutes, on a few texts, with tiny
+networks and one epoch. Its figures mean nothing; it shows that every cell can be run.
+Its texts are taken from the corpora that are there, and invented for the others, in the
+same canonical form; its word vectors are random.
 """
 
 import gzip
@@ -14,50 +13,23 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from textcapsules.config import RunConfig
 from textcapsules.data.catalogue import CATALOGUE, Card
 from textcapsules.data.corpora import compress, data_folder, read_content
-from textcapsules.lab.paper.runs import Place
 from textcapsules.lab.paper.systems import Options
 
-__all__ = ["QUICK", "quick_place", "unpacked", "write_tiny_corpora"]
+__all__ = ["QUICK", "Place", "open_place", "unpacked", "write_tiny_corpora"]
 
-
-@contextmanager
-def unpacked(vectors: str | None) -> Iterator[str | None]:
-    """Yield a file of the same name and content that is quicker to read.
-
-    Only a compressed `.npz` is copied. Anything else, a file that is missing or damaged
-    among it, is left as it is: who reads it says what is wrong.
-    """
-    if vectors is None or not is_compressed(vectors):
-        yield vectors
-        return
-    with tempfile.TemporaryDirectory(prefix="textcapsules-vectors-") as folder:
-        copy = Path(folder) / Path(vectors).name
-        with zipfile.ZipFile(vectors) as packed, zipfile.ZipFile(copy, "w") as plain:
-            for name in packed.namelist():
-                plain.writestr(name, packed.read(name))
-        yield str(copy)
-
-
-def is_compressed(path: str) -> bool:
-    """Tell a compressed zip archive, as `numpy.savez_compressed` writes."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            stored = (entry.compress_type for entry in archive.infolist())
-            return any(kind != zipfile.ZIP_STORED for kind in stored)
-    except (OSError, zipfile.BadZipFile):
-        return False
-
-
-TRAINED, JUDGED = 5, 2  # texts of each label to learn from, and to judge by
+NEVER = 1e9  # seconds between checkpoints: an interrupted run is repeated as a whole
+TRAINED, JUDGED = 5, 2  # texts per label of a quick try, in training and in a test
 VECTOR_SIZE = 8
 
-# On top of every run's options.
+# Options of a quick try, on top of every run's own.
 QUICK: Options = {
     "text": {"max_tokens": 40},
     "model": {
@@ -72,11 +44,29 @@ QUICK: Options = {
 }
 
 
+@dataclass(frozen=True)
+class Place:
+    """The files and the device of the runs."""
+
+    data_dir: str | None
+    vectors: str | None
+    device: str
+
+    def localise(self, config: RunConfig) -> RunConfig:
+        """Return the options with this machine's files and device."""
+        vectors = None if config.text.vectors is None else self.vectors
+        return config.replace(
+            data={"data_dir": self.data_dir},
+            text={"vectors": vectors},
+            train={"device": self.device, "checkpoint_seconds": NEVER},
+        )
+
+
 @contextmanager
-def quick_place(
+def open_place(
     quick: bool, data_dir: str | None, vectors: str | None, device: str
 ) -> Iterator[Place]:
-    """Yield where runs find their texts; for a quick try, a folder made for it."""
+    """Yield where runs find their texts; for a quick try, a temporary folder."""
     if not quick:
         with unpacked(vectors) as file:
             yield Place(data_dir, file, device)
@@ -88,6 +78,34 @@ def quick_place(
         drawn = np.random.default_rng(0).uniform(-0.25, 0.25, (len(words), VECTOR_SIZE))
         np.savez(file, words=np.array(words), vectors=drawn.astype(np.float32))
         yield Place(str(root), str(file), device)
+
+
+@contextmanager
+def unpacked(vectors: str | None) -> Iterator[str | None]:
+    """Yield an uncompressed copy of a file of word vectors, which every run reads.
+
+    Only a compressed `.npz` is copied. Any other file is yielded itself, even a missing
+    or damaged one: its reader reports what is wrong.
+    """
+    if vectors is None or not is_compressed(vectors):
+        yield vectors
+        return
+    with tempfile.TemporaryDirectory(prefix="textcapsules-vectors-") as folder:
+        copy = Path(folder) / Path(vectors).name
+        with zipfile.ZipFile(vectors) as packed, zipfile.ZipFile(copy, "w") as plain:
+            for name in packed.namelist():
+                plain.writestr(name, packed.read(name))
+        yield str(copy)
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a file is a zip archive as `numpy.savez_compressed` writes it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            stored = (entry.compress_type for entry in archive.infolist())
+            return any(kind != zipfile.ZIP_STORED for kind in stored)
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def write_tiny_corpora(root: Path, source: Path) -> list[str]:
@@ -123,13 +141,12 @@ def write_trees(root: Path) -> None:
 
 
 def tiny_file(entry: Card, name: str, source: Path) -> list[str]:
-    """Return lines of a real file, or made-up ones if there is none."""
-    there = [source / each for each in entry.train] if name in entry.train else []
-    found = [path for path in [*there, source / name] if path.is_file()]
+    """Return lines of a real file, or invented ones if there is none."""
+    names = [*(entry.train if name in entry.train else ()), name]
+    file = next((each for each in names if (source / each).is_file()), None)
     is_reuters = entry.layout == "reuters"
-    if not found:
-        return made_up_documents(entry) if is_reuters else made_up_rows(entry, name)
-    file = str(found[0].relative_to(source))
+    if file is None:
+        return invent_documents(entry) if is_reuters else invent_rows(entry, name)
     content = read_content(source, file, "Fetch the corpus again.").decode()
     kept = [f"{line}\n" for line in content.split("\n") if line]
     if is_reuters:
@@ -138,7 +155,7 @@ def tiny_file(entry: Card, name: str, source: Path) -> list[str]:
 
 
 def limit(part: str) -> int:
-    """Return how many texts of each label a part or its file has."""
+    """Return how many texts per label a part of a corpus gets."""
     return JUDGED if "test" in part or "dev" in part else TRAINED
 
 
@@ -169,24 +186,24 @@ def kind_of_document(line: str) -> str:
     return " ".join([document["split"], *topics[:1], *several])
 
 
-def made_up_text(label: str, draw: random.Random) -> str:
-    """Return a text in which its label speaks."""
-    own = [f"{label.lower().replace('/', ' ')}{number}" for number in range(5)]
+def invent_text(label: str, draw: random.Random) -> str:
+    """Return a text with words of its label among common words."""
+    label_words = [f"{label.lower().replace('/', ' ')}{number}" for number in range(5)]
     fillers = ["the", "a", "film", "was", "not", "very", "good", "said", "of", "and"]
-    return " ".join(draw.choice(draw.choice([own, fillers])) for _ in range(12))
+    return " ".join(draw.choice(draw.choice([label_words, fillers])) for _ in range(12))
 
 
-def made_up_rows(entry: Card, name: str) -> list[str]:
-    """Return a table's rows, labels in turn."""
+def invent_rows(entry: Card, name: str) -> list[str]:
+    """Return the rows of a table, one label after the other."""
     draw = random.Random(name)
     return [
-        f"{label}\t{made_up_text(label, draw)}\n"
+        f"{label}\t{invent_text(label, draw)}\n"
         for _ in range(limit(name))
         for label in entry.labels
     ]
 
 
-def made_up_documents(entry: Card) -> list[str]:
+def invent_documents(entry: Card) -> list[str]:
     """Return training documents of one topic each, and test documents with two."""
     draw = random.Random(entry.folder)
     lines = []
@@ -194,7 +211,7 @@ def made_up_documents(entry: Card) -> list[str]:
         kinds = [("train", [label])] * TRAINED
         kinds += [("test", [label]), ("test", [label, other])] * JUDGED
         for split, topics in kinds:
-            body = " ".join(made_up_text(topic, draw) for topic in topics)
+            body = " ".join(invent_text(topic, draw) for topic in topics)
             document = {"split": split, "topics": topics, "title": label}
             lines.append(json.dumps(document | {"body": body}) + "\n")
     return lines

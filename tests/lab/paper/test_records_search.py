@@ -4,7 +4,7 @@ import pytest
 
 from textcapsules.base.errors import DataError
 from textcapsules.lab.paper.plan import Plan, select
-from textcapsules.lab.paper.record import Records, choose, read_choices
+from textcapsules.lab.paper.records import Records, choose, read_choices
 from textcapsules.lab.paper.systems import SYSTEMS
 
 CELLS = select(Plan().cells("search"), ["cnn_rand/mr"])

@@ -1,8 +1,8 @@
 import pytest
 
 from textcapsules.lab.paper.displays import DISPLAYS, display_cell
+from textcapsules.lab.paper.place import QUICK
 from textcapsules.lab.paper.plan import Plan
-from textcapsules.lab.paper.quick import QUICK
 
 
 @pytest.mark.parametrize(("name", "size"), [("table6", 3), ("a3", 1)])

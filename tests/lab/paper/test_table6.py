@@ -4,7 +4,7 @@ from lab.paper.described import described_classifier
 from pages import NASTY, check_page
 from textcapsules.base.errors import WriteError
 from textcapsules.data.example import Example
-from textcapsules.lab.paper.displays import write_table6
+from textcapsules.lab.paper.table6 import write_table6
 
 pytest.importorskip("wordcloud")
 
@@ -16,12 +16,12 @@ LABELS = ("red", "blue")  # the first is predicted, the second is not
 @pytest.fixture(scope="module")
 def classifier():
     """Return a model that sees red and green in every text, and never blue."""
-    found = described_classifier(
+    model = described_classifier(
         conv_capsules=False, architecture="capsule-a", ngram_sizes=(3,), max_tokens=99
     )
-    assert found.labels.names == ("red", "green", "blue")
-    found.labels = found.labels._replace(thresholds=(0.0, 0.0, 9.0))
-    return found
+    assert model.labels.names == ("red", "green", "blue")
+    model.labels = model.labels._replace(thresholds=(0.0, 0.0, 9.0))
+    return model
 
 
 def test_the_page_shows_every_case_there_is(classifier, tmp_path):
@@ -37,7 +37,7 @@ def test_the_page_shows_every_case_there_is(classifier, tmp_path):
     assert page.inside("p", "text") == [TEXT]
     missing = "No test document is such a case for this model."
     assert page.inside("p").count(missing) == 2
-    assert len(page.all("img")) == 3  # a cloud a predicted label, and the histograms
+    assert len(page.all("img")) == 3  # a cloud per predicted label, and the histograms
     verdicts = [page.inside("span", kind) for kind in ("right", "wrong", "missed")]
     assert list(map(len, verdicts)) == [1, 1, 1]
     pictures = {file.name for file in path.parent.glob("*.svg")}

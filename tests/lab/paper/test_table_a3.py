@@ -3,11 +3,12 @@ from typing import Any
 import pytest
 
 from lab.paper.described import described_classifier
-from textcapsules.base.errors import WriteError
+from random_models import random_classifier
+from textcapsules.base.errors import ConfigError, WriteError
 from textcapsules.data.example import Example
-from textcapsules.lab.paper.cases import word_columns
-from textcapsules.lab.paper.displays import write_a3
+from textcapsules.lab.paper.table_a3 import word_columns, write_a3
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.explanation import ORPHAN
 
 LABELS = ("trade", "money-fx", "interest")
 Models = tuple[TextClassifier, TextClassifier]
@@ -46,8 +47,8 @@ def test_columns_and_counts_are_the_measured_ones(models: Models, tmp_path):
     for model, place, counts in zip(models, places, counted, strict=True):
         columns = word_columns(model, EXAMPLES, LABELS)
         words = [[word.text for word in column.words] for column in columns]
-        shown = list(zip(*rows_of(place, HEADER), strict=True))[1:]
-        assert [[word for word in column if word] for column in shown] == words
+        written = list(zip(*rows_of(place, HEADER), strict=True))[1:]
+        assert [[word for word in column if word] for column in written] == words
         expected = [str(len({"the", "and"} & {*column})) for column in words]
         assert counts[1:] == expected
 
@@ -78,3 +79,14 @@ def test_only_its_own_page_is_replaced(models: Models, tmp_path):
     with pytest.raises(WriteError, match=r"A3\.md must be a page of this command"):
         write_a3(*models, EXAMPLES, tmp_path)
     assert (tmp_path / "A3.md").read_text() == "mine"
+
+
+def test_columns_begin_with_the_orphan():
+    examples = [Example("W1 w2, w3 w4 w5", ("red",))] * 3
+    columns = word_columns(random_classifier(), examples, ["blue", "red"], top=2)
+    assert [column.label for column in columns] == [ORPHAN, "blue", "red"]
+    assert len(columns[0].words) == 2
+    columns = word_columns(random_classifier(orphan=False), examples, ["red"])
+    assert [column.label for column in columns] == ["red"]
+    with pytest.raises(ConfigError, match=r"labels must be some of .*; got 'pink'"):
+        word_columns(random_classifier(), examples, ["pink"])
