@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
 
 from textcapsules.config import RunConfig
 from textcapsules.data.example import Example
@@ -22,6 +21,7 @@ from textcapsules.lab.paper.plan import REUTERS, Cell, differences
 from textcapsules.lab.paper.records import Record
 from textcapsules.lab.paper.systems import Options
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.model.network import Network
 from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Encoder
 from textcapsules.training.prepare import Encoded, Prepared, target_matrix
@@ -112,7 +112,7 @@ def epoch_measure(examples: Sequence[Example]) -> Measure:
     """
     documents: list[NDArray] = []
 
-    def measure(prepared: Prepared, network: nn.Module) -> dict[str, float]:
+    def measure(prepared: Prepared, network: Network) -> dict[str, float]:
         if not documents:
             encoder = Encoder(prepared.config, prepared.tokenizer)
             documents.extend(encoder.encode([example.text for example in examples]))
