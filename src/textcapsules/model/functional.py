@@ -2,7 +2,7 @@
 
 The letters of shapes, here and everywhere: B batch, T tokens, V embedding size, F
 filters, I children, J parents, D size of a child's pose, H size of a parent's pose,
-C primary capsule types, P positions, K window of the convolutional capsule layer.
+C primary capsule types, P positions, K positions in a window, W windows.
 
 A squash keeps a pose's direction and maps its norm x to a length f(x). All of them but
 `none` have f(x) < 1, so that a length can be read as a probability of existence.
@@ -62,7 +62,7 @@ def squash(poses: Float[Tensor, "*n d"], kind: str = "norm") -> Float[Tensor, "*
 def leaky_softmax(logits: Float[Tensor, "*n"], dim: int = -1) -> Float[Tensor, "*n"]:
     """Softmax over the parents and one more, of logit zero, that is then left out.
 
-    So a child may route to nobody: its couplings sum to less than one.
+    So a child may route to no parent: its couplings sum to less than one.
     """
     leak = torch.zeros_like(logits.narrow(dim, 0, 1))
     return torch.softmax(torch.cat([logits, leak], dim), dim).narrow(
@@ -75,8 +75,8 @@ def coupling_softmax(
 ) -> Float[Tensor, "*n"]:
     """Leaky or plain softmax over the parents, which lie along `dim`.
 
-    Parents that do not `compete` have a sigmoid each, so that one's gain is no other's
-    loss. Logits of zero give what the softmax gives.
+    Parents that do not `compete` have a sigmoid each, so that one parent's gain is not
+    another's loss. Logits of zero give the same couplings as the softmax.
     """
     if compete:
         return leaky_softmax(logits, dim) if leaky else torch.softmax(logits, dim)

@@ -38,7 +38,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
         setattr(module, f"route_windows_{name}", run)
         made[name] = module
     monkeypatch.setattr(routing, "_kernels", made.__getitem__)
-    routing._say_once.cache_clear()
+    routing._log_once.cache_clear()
     return made
 
 
@@ -177,7 +177,7 @@ def test_a_kernel_asked_to_route_without_competition_is_refused(
 
 def test_routing_without_competition_falls_back_to_plain_code(caplog) -> None:
     pytest.importorskip("numba")
-    routing._say_once.cache_clear()
+    routing._log_once.cache_clear()
     capsules, transform = torch.randn(2, 4, 3, 4), torch.randn(2, 4, 4)
     options, mask = RoutingOptions(compete=False), torch.ones(2, 3, 2).bool()
     assert pick_backend("auto", capsules, transform) == "cpu"

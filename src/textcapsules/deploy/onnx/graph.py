@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from textcapsules.base.errors import TextCapsulesError
 from textcapsules.model.layers import MASS_FLOOR, AttentionLayer, RoutedLayer
-from textcapsules.model.routing.attention import LEAST_MASS
+from textcapsules.model.routing.attention import MASS_EPSILON
 
 __all__ = ["Graph", "attend", "import_onnx", "length", "linear", "route", "squash"]
 
@@ -193,7 +193,7 @@ def attend(graph: Graph, layer: AttentionLayer, children: str, inside: str) -> s
         shares = softmax(graph, logits, len(layer.query), leak, layer.compete, axis=1)
         couplings = graph.op("Mul", shares, inside)
         mass = graph.reduce("ReduceSum", couplings, 2)  # (B, J, 1)
-        divisor = graph.op("Add", mass, graph.constant(LEAST_MASS))
+        divisor = graph.op("Add", mass, graph.constant(MASS_EPSILON))
         poses = graph.op("Div", graph.op("MatMul", couplings, values), divisor)
         if left:
             normed = layer_norm(graph, graph.op("Add", poses, query), layer)

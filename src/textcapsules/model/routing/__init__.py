@@ -1,9 +1,9 @@
-"""Dynamic routing: `route_windows` for the layers of a network, `route` for one set.
+"""Dynamic routing: `route` for one set of children, `route_windows` for layers.
 
-`reference` holds the definition; `chunked` spares memory where every child has its own
-transform; `cpu` and `gpu` are compiled kernels, all tested against the definition. This
-is the only dispatch in the package: it checks the shapes once, picks a backend, and
-says in the log when it has to fall back. `attention` is another way to route.
+`reference` is the definition, `chunked` saves memory where every child has a transform
+of its own, and `model.kernels` has compiled versions; all are tested against the
+definition. This is the only place that chooses between them: it checks the shapes,
+picks a backend, and logs when it has to fall back. `attention` is another way to route.
 """
 
 import importlib.util
@@ -53,19 +53,37 @@ def route(
     gain: Tensor | None = None,
     backend: str = "auto",
 ) -> Routed:
-    """Route children (B, I, D) to J parents by agreement.
+    """Route I child capsules to J parent capsules by agreement (Zhao et al., 2018).
+
+    Every child votes for every parent through a linear map. A parent is the squashed
+    sum of its votes, weighted by the couplings; the couplings of a child then move to
+    the parents that agree with its vote. The B texts of a batch do not affect each
+    other. Children, transform, bias and gain get gradients.
 
     Args:
-        children: u, poses of the layer below, (B, I, D).
-        transform: W, shared (J, D, H) or one a child (I, J, D, H).
-        bias: β, (J, H) or (I, J, H) to match, or None.
-        mask: (B, I), False where a child is padding and must not vote, or None.
-        options: iterations, leaky softmax, amendment, squash, normalisation.
-        gain: what normalised weights of the children sum to, a number; None: 1.
-        backend: see `pick_backend`.
+        children: (B, I, D), the poses of the layer below.
+        transform: (J, D, H), the linear maps, shared by all children; or
+            (I, J, D, H), with maps of their own for every child.
+        bias: (J, H), added to the votes, or (I, J, H) to match; default: none.
+        mask: (B, I), False where a child is padding and must not vote; default: all
+            vote.
+        options: how to route; default: as in the paper.
+        gain: one number, which the children's normalised weights sum to; only with
+            `options.normalise="total"`; default: 1.
+        backend: which code computes it, see `pick_backend`; default: the fastest that
+            can.
 
     Returns:
-        Poses (B, J, H), lengths (B, J) and couplings (B, I, J).
+        Poses (B, J, H), their lengths (B, J), and the couplings (B, I, J) that made
+        them.
+
+    >>> children = torch.tensor([[[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]])  # (1, 3, 2)
+    >>> transform = torch.stack([2 * torch.eye(2), -torch.eye(2)])  # (2, 2, 2)
+    >>> routed = route(children, transform)
+    >>> routed.poses.shape, routed.couplings.shape
+    (torch.Size([1, 2, 2]), torch.Size([1, 3, 2]))
+    >>> bool(routed.lengths[0, 0] > routed.lengths[0, 1])
+    True
     """
     if children.ndim != 3:
         raise ValueError(f"children must be (B, I, D); got {tuple(children.shape)}.")
@@ -83,7 +101,7 @@ def route(
         gain=gain,
         backend=backend,
     )
-    return Routed(*(found.squeeze(1) for found in routed))  # type: ignore[union-attr]
+    return Routed(*(output.squeeze(1) for output in routed))  # type: ignore[union-attr]
 
 
 def route_windows(
@@ -100,22 +118,22 @@ def route_windows(
 ) -> Routed:
     """Route the capsules of every window of K positions to J parents of its own.
 
-    Both routed layers are this: the convolutional one with a short window, the fully
+    Both routed layers call this: the convolutional one with a short window, the fully
     connected one with a single window over the whole text.
 
     Args:
         capsules: (B, P, C, D), C capsules at each of P positions.
-        transform: W, shared (J, D, H) or one a child (K·C, J, D, H), children ordered
-            by position, then type.
+        transform: W, shared (J, D, H) or one per child (K·C, J, D, H), children
+            ordered by position, then type.
         bias: β to match, or None.
         mask: (B, W, K) with W = P - K + 1, False where a window's position must not
             vote.
         options: as for `route`.
         gain: as for `route`; every window's weights sum to it.
-        couplings: whether they are wanted; a kernel leaves them None where not.
+        couplings: whether to return them; if not, a kernel returns None.
         backend: see `pick_backend`.
-        precision: how the GPU's kernels form products, one of `gpu.PRECISIONS`; the
-            others always take whole float32 numbers.
+        precision: how the GPU kernels form products, one of
+            `kernels.gpu.route.PRECISIONS`; the others take full float32 numbers.
 
     Returns:
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
@@ -137,11 +155,11 @@ def route_windows(
     routed = plain.get(backend, route_without_votes)(
         children, transform, bias, child_mask, options, gain
     )
-    return Routed(*(found.unflatten(0, (B, W)) for found in routed))  # type: ignore[union-attr]
+    return Routed(*(output.unflatten(0, (B, W)) for output in routed))  # type: ignore[union-attr]
 
 
 def squash_capsules(poses: Tensor, kind: str) -> Tensor:
-    """Squash poses (..., D), in one kernel where they lie on a GPU that has it."""
+    """Squash poses (..., D), by one kernel on a GPU with Triton."""
     if not (poses.is_cuda and kind in SQUASHES and poses.numel()):
         return squash(poses, kind)
     if poses.dtype not in (torch.float32, torch.bfloat16) or not has_triton():
@@ -152,7 +170,7 @@ def squash_capsules(poses: Tensor, kind: str) -> Tensor:
 
 
 def has_triton() -> bool:
-    """Tell whether Triton is installed, as it is with torch for CUDA."""
+    """Return whether Triton is installed, as it is with torch for CUDA."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -163,12 +181,13 @@ def pick_backend(
     bias: Tensor | None = None,
     options: RoutingOptions = RoutingOptions(),
 ) -> str:
-    """Return the backend for some tensors.
+    """Return the name of the code that routes some tensors.
 
-    `votes` forms every vote, as the paper writes it, `chunked` some at a time.
-    `vote-free` never does and needs a shared transform. `cpu` and `gpu` are compiled
-    kernels of the latter. `auto` takes the kernel of the tensors' device, or the best
-    plain code where it has none.
+    `votes` forms every vote, as the paper writes it; `chunked` forms some at a time.
+    `vote-free` forms none and needs a shared transform. `cpu` and `gpu` are compiled
+    versions of `vote-free`. `auto` takes the one for the tensors' device, or plain code
+    where that cannot route them: `vote-free` if the transform is shared, else
+    `chunked`.
     """
     if asked not in ("auto", *BACKENDS):
         names = ", ".join(["auto", *BACKENDS])
@@ -188,12 +207,12 @@ def pick_backend(
     if asked != "auto":
         raise ValueError(f"backend {asked!r} must be able to route this; {reason}.")
     fallback = "vote-free" if shared else "chunked"
-    _say_once(f"routing falls back to plain code ({fallback}): {reason}")
+    _log_once(f"routing falls back to plain code ({fallback}): {reason}")
     return fallback
 
 
 def _kernels(name: str) -> ModuleType:
-    """Import the module of a kernel, whose compiler may not be installed."""
+    """Import the module of a kernel; its compiler may be missing."""
     if name == "gpu":
         from textcapsules.model.kernels.gpu import route as gpu
 
@@ -204,12 +223,12 @@ def _kernels(name: str) -> ModuleType:
 
 
 @lru_cache(maxsize=64)
-def _say_once(message: str) -> None:
+def _log_once(message: str) -> None:
     log.info(message)
 
 
 def _check_options(options: RoutingOptions, gain: Tensor | None) -> None:
-    """Refuse what cannot be routed by."""
+    """Refuse options that routing cannot follow."""
     if options.iterations < 1:
         raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
     if options.normalise not in NORMALISERS:
@@ -226,7 +245,7 @@ def _check_options(options: RoutingOptions, gain: Tensor | None) -> None:
 def _check_shapes(
     capsules: Tensor, transform: Tensor, bias: Tensor | None, mask: Tensor
 ) -> None:
-    """Name the tensor whose shape does not fit the others."""
+    """Refuse shapes that do not fit, naming the tensor."""
     B, P, C, D = capsules.shape
     if mask.ndim != 3 or mask.shape[:2] != (B, P - mask.shape[-1] + 1):
         raise ValueError(

@@ -1,8 +1,8 @@
 """Routing with one transform per child, without holding all votes.
 
-The identities that spare the votes need a shared transform. Here the votes of some
-windows at a time are formed, and formed again in the backward pass, so that memory is
-bounded by one chunk of them however long the text or large the batch.
+Routing without votes needs a shared transform. Here votes are formed for some windows
+at a time, and formed again in the backward pass, so that memory is bounded by one chunk
+of them, for any batch size.
 """
 
 import torch
@@ -35,7 +35,7 @@ def route_in_chunks(
     row_bytes = max(1, I * J * H * children.element_size())
     chunk = CHUNK_BYTES["cuda" if children.is_cuda else "cpu"]
     rows = max(1, chunk // row_bytes)
-    if rows >= B:  # one chunk is all: nothing is saved by forming it twice
+    if rows >= B:  # all fit in one chunk: forming them twice would save nothing
         return route_with_votes(children, transform, bias, mask, options, gain)
     parts = [
         checkpoint(

@@ -1,7 +1,8 @@
 """Algorithm 1 of Zhao et al. (2018) in plain PyTorch: the definition of routing.
 
-Two equal ways to compute it. `route_with_votes` forms every vote, as the paper writes
-it. `route_without_votes` never does: with one transform W_j and bias β_j a parent,
+There are two equal ways to compute it. `route_with_votes` forms every vote, as the
+paper writes it. `route_without_votes` forms none: with one transform W_j and bias β_j
+per parent,
 
     Σ_i c_ij û_j|i = W_j (Σ_i c_ij u_i) + (Σ_i c_ij) β_j    sum children, transform once
     û_j|i · v_j    = u_i · (W_jᵀ v_j) + β_j · v_j            pull the parent back once
@@ -10,9 +11,9 @@ so memory grows with I·J + J·D·H instead of I·J·H. Every kernel is tested a
 
 The paper's sums grow with the text: a child's couplings are multiplied by its length
 a_i, so that a document of 200 words moves its parents fifty times as far as one of
-four. With `normalise="total"` they are multiplied by gain · a_i / Σ_k a_k in its place,
-over the children that are not masked. A parent's pose is then a squashed mean of votes,
-and a threshold on its length means the same for every length of text.
+four. With `normalise="total"` they are multiplied by gain · a_i / Σ_k a_k instead, over
+the children that are not masked. A parent's pose is then a squashed mean of votes, and
+a threshold on its length means the same for every length of text.
 """
 
 from collections.abc import Callable
@@ -28,22 +29,36 @@ __all__ = ["Routed", "RoutingOptions", "route_with_votes", "route_without_votes"
 
 
 class RoutingOptions(NamedTuple):
-    """How to route; the defaults are the paper's."""
+    """How to route; the defaults are the paper's.
+
+    Attributes:
+        iterations: how often couplings and poses are computed, at least 1.
+        leaky: whether a child may route to no parent: its couplings sum to less than 1.
+        amendment: whether a child's couplings are multiplied by its length.
+        squash: how a pose is shortened, a name of `functional.SQUASHES` or "none".
+        normalise: "total" makes the children's weights sum to the gain, whatever the
+            length of the text; "none" leaves them as they are.
+        compete: whether the parents share a child by a softmax; if not, each has a
+            sigmoid of its own.
+
+    >>> RoutingOptions(iterations=5).leaky
+    True
+    """
 
     iterations: int = 3
     leaky: bool = True
     amendment: bool = True
     squash: str = "norm"
     normalise: str = "none"
-    compete: bool = True  # softmax over the parents; else a sigmoid each
+    compete: bool = True
 
 
 class Routed(NamedTuple):
-    """What routing found; the couplings are those that made the poses."""
+    """What routing returns; the couplings are those that made the poses."""
 
     poses: Tensor  # v, (B, J, H)
     lengths: Tensor  # a, (B, J)
-    couplings: Tensor  # c, (B, I, J); a kernel not asked for them gives None
+    couplings: Tensor  # c, (B, I, J); None from a kernel that need not return them
 
 
 def form_votes(
@@ -86,7 +101,7 @@ def route_without_votes(
     options: RoutingOptions = RoutingOptions(),
     gain: Float[Tensor, ""] | None = None,
 ) -> Routed:
-    """Route the same way by the two identities; the transform must be shared."""
+    """Route by the two identities, without votes; the transform must be shared."""
 
     def gather(couplings: Tensor) -> Tensor:  # W_j Σ_i c_ij u_i + β_j Σ_i c_ij
         total = einsum("bji,bid->bjd", couplings, children)  # (B, J, D)
@@ -152,7 +167,7 @@ def child_weight(
         weight = weight * mask
     if options.normalise == "total":
         total = weight.sum(1, keepdim=True)  # (B, 1)
-        # One in place of zero, where all weights are zero: a tiny number would make
+        # One instead of zero, where all weights are zero: a tiny number would make
         # their gradients infinite, and zero times those NaN.
         weight = weight / torch.where(total > 0, total, 1.0)
         weight = weight if gain is None else gain * weight
