@@ -48,11 +48,11 @@ def test_threshold_is_as_good_as_any_that_parts_the_scores(
     threshold, value = best_threshold(scores, targets, name)
     assert value == pytest.approx(objective_by_hand(scores >= threshold, targets, name))
     # "At least t" for every score t but the lowest covers all ways to part them.
-    rivals = np.unique(scores)[1:]
+    candidates = np.unique(scores)[1:]
     best = max(
-        (objective_by_hand(scores >= t, targets, name) for t in rivals), default=0
+        (objective_by_hand(scores >= t, targets, name) for t in candidates), default=0
     )
-    if len(rivals):
+    if len(candidates):
         assert value == pytest.approx(best)
         assert scores.min() < threshold < scores.max()
 

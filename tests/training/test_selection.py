@@ -94,8 +94,8 @@ def test_the_threshold_is_best_on_the_documents_asked_for(calibrate_on: str) -> 
     used = slice(1, 2) if calibrate_on == "joined" else slice(0, 2)
     scores, targets = np.concatenate(parts[used]), np.concatenate(truths[used])
     assert found["value"] == pytest.approx(np.mean(values[used]))  # as many of each
-    rivals = [exact(scores, t, targets) for t in np.unique(scores)[1::5]]
-    assert found["value"] >= max(rivals) - 0.02  # the search looks at 400 of them
+    candidates = [exact(scores, t, targets) for t in np.unique(scores)[1::5]]
+    assert found["value"] >= max(candidates) - 0.02  # the search looks at 400 of them
     assert found["documents"] == len(scores)
     expected = {
         "joined": "joined dev documents",

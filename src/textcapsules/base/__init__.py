@@ -1,1 +1,1 @@
-"""What every room stands on: errors and warnings, files, checks, progress."""
+"""What every other room uses: errors and warnings, files, checks, progress."""

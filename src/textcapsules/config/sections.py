@@ -337,7 +337,7 @@ class ModelConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig(Checked):
-    """The systems compared with; each reads its own few of these."""
+    """The baselines to compare with; each one reads only some of these options."""
 
     hidden_size: int = option(150, "LSTMs: numbers per state and direction", low=1)
     pooling: Literal["last", "mean", "max"] = option(

@@ -146,7 +146,7 @@ def label_thresholds(
     if ridge is None:
         ridge = default_ridge(logits[:, seen], truth[:, seen])
     slope, seen_biases = fit_biases(logits[:, seen], truth[:, seen], ridge)
-    if slope <= 0:  # a higher score speaks against its label: the fit is no guide
+    if slope <= 0:  # a higher score makes its label less likely: the fit is no guide
         return common
     biases = np.full(scores.shape[1], seen_biases.mean())
     biases[seen] = seen_biases
