@@ -13,7 +13,7 @@ import pytest
 from textcapsules.base.errors import TextCapsulesError
 from textcapsules.text import trees
 from textcapsules.text.tokenize import tokenize
-from textcapsules.text.trees import DependencyParser, ParseCache, dependency_trees
+from textcapsules.text.trees import DependencyParser, ParseCache
 
 CAT = ["the", "cat", "sat", "on", "the", "mat"]
 CAT_HEADS = [1, 1, 0, -1, 1, -2]
@@ -29,6 +29,12 @@ class Parsers:
     def __call__(self, documents: list[list[str]]) -> list[np.ndarray]:
         self.parsed += documents
         return [-np.arange(len(words)).astype(np.int16) for words in documents]
+
+
+def dependency_trees(
+    documents: list[list[str]], cache: Path, on_rows: Any = None
+) -> list[np.ndarray]:
+    return DependencyParser(cache)(documents, on_rows)
 
 
 @pytest.fixture
@@ -81,8 +87,8 @@ def test_kept_parses_need_no_spacy(
 def test_kept_parses_import_no_spacy(tmp_path: Path, parser: Parsers) -> None:
     dependency_trees([CAT], tmp_path)
     code = (
-        "import sys; from textcapsules.text.trees import dependency_trees;"
-        f"print(*dependency_trees([{CAT!r}], {str(tmp_path)!r})[0], *sys.modules)"
+        "import sys; from textcapsules.text.trees import DependencyParser;"
+        f"print(*DependencyParser({str(tmp_path)!r})([{CAT!r}])[0], *sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -139,7 +145,7 @@ def test_parser_that_does_not_keep_still_reads(tmp_path: Path, parser: Parsers) 
 def test_many_documents_are_kept_in_portions(
     tmp_path: Path, parser: Parsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "_KEPT_TOGETHER", 3)
+    monkeypatch.setattr(trees, "_PARSED_AT_ONCE", 3)
     counted: list[int] = []
     documents = [[str(number)] * number for number in range(1, 9)]
     found = dependency_trees(documents, tmp_path, counted.append)

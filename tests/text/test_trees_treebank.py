@@ -97,7 +97,7 @@ def test_treebank_is_found_by_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["(3 (2 A)", "A film", "", "(2 a))"])
 def test_damaged_treebank_is_named(tmp_path: Path, line: str) -> None:
-    with pytest.raises(CorpusError, match=r"train\.txt\.gz must hold one tree a line"):
+    with pytest.raises(CorpusError, match=r"train\.txt\.gz must hold one tree per"):
         read_treebank(write_trees(tmp_path, line))
 
 

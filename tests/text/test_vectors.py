@@ -69,7 +69,7 @@ def test_every_form_gives_the_same_matrix(any_path):
     assert vectors.matrix.shape == (6, 6)
     np.testing.assert_array_equal(vectors.matrix[[2, 4, 5]], ARRAY[[3, 0, 2]])
     assert vectors.is_found.tolist() == [False, False, True, False, True, True]
-    assert vectors.found == 3
+    assert vectors.n_found == 3
     assert not vectors.matrix[0].any()
     assert np.abs(vectors.matrix[[1, 3]]).max() <= 0.25
 
@@ -92,12 +92,12 @@ def everything(_word: str) -> bool:
     ],
 )
 def test_the_files_first_other_words_are_listed(any_path, most, expected):
-    found = other_words(any_path, ["café"], most=most, is_token=everything)
+    found = other_words(any_path, ["café"], limit=most, is_token=everything)
     assert found == expected
 
 
 def test_words_that_no_text_can_hold_take_no_place(any_path):
-    found = other_words(any_path, [], most=2, is_token=str.islower)
+    found = other_words(any_path, [], limit=2, is_token=str.islower)
     assert found == (["the", "café"], 2)  # what comes after the last is not looked at
 
 
@@ -155,7 +155,7 @@ def test_drawn_rows_depend_on_seed_and_place_alone(path):
     np.testing.assert_array_equal(first.matrix[[0, 1, 3]], drawn.matrix[[0, 1, 3]])
     other = load_vectors(path, VOCABULARY, seed=2)
     assert (first.matrix[1] != other.matrix[1]).any()
-    assert drawn.found == 0
+    assert drawn.n_found == 0
 
 
 def test_padding_may_be_drawn_and_is_never_read(tmp_path):
@@ -175,7 +175,7 @@ def test_words_with_spaces_and_repeated_words_in_text_files(tmp_path):
     (tmp_path / "v.txt").write_text("a 1 2\nat x@y.z 3 4\nat 5 6\nat 7 8\n")
     vectors = load_vectors(tmp_path / "v.txt", ["[PAD]", "at"], seed=0)
     assert vectors.matrix[1].tolist() == [5, 6]
-    found, left_out = other_words(tmp_path / "v.txt", [], most=9, is_token=everything)
+    found, left_out = other_words(tmp_path / "v.txt", [], limit=9, is_token=everything)
     assert (found, left_out) == (["a", "at x@y.z", "at"], 0)
 
 

@@ -1,4 +1,4 @@
-"""Turn a configuration into a network: the only place where the two meet."""
+"""Build a network from options: only here do layers and options come together."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ __all__ = [
     "ngram_sizes",
 ]
 
-System = Network | ClassicSystem  # all that score documents
+System = Network | ClassicSystem  # everything that scores documents
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Capsule-A and Capsule-B: n-gram networks over one embedding, their outputs averaged.
 
 Capsule-A is the case of a single n-gram size. A text too short for a network's windows
-(fewer than K1 + K2 - 1 tokens) is taken as that long, the missing words being zero
-vectors, so its scores depend on the text alone; an empty text has no capsule that votes
+(fewer than K1 + K2 - 1 tokens) counts as that long, the missing words being zero
+vectors, so its scores depend only on the text; an empty text has no capsule that votes
 and scores zero for every class. With `edges`, n-grams also reach over both ends of a
 text, so that its first and last words stand at every place of some n-gram.
 """
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class BranchRouting(NamedTuple):
-    """What one n-gram network routed, for explanations."""
+    """The routing of one n-gram network, for explanations."""
 
     ngram_size: int
     mask: Tensor  # (B, P), which n-grams are the text's
@@ -49,14 +49,12 @@ class BranchRouting(NamedTuple):
 
 
 class CapsuleOutput(NamedTuple):
-    """Lengths of the classes, of the orphan apart, and the routing when asked for."""
+    """Lengths of the classes, the orphan's by itself, and the routing if asked for."""
 
     scores: Tensor  # (B, n_classes)
     orphan: Tensor | None  # (B,)
     branches: tuple[BranchRouting, ...]
-    logits: Tensor | None = (
-        None  # (B, n_classes), where attention routes to the classes
-    )
+    logits: Tensor | None = None  # (B, n_classes), if attention routes to the classes
 
     def lengths(self, *, orphan: bool) -> Tensor:
         """Return the classes' lengths, with the orphan's as a last column if asked."""
@@ -92,7 +90,7 @@ class NgramBranch(nn.Module):
     def forward(
         self, vectors: Tensor, mask: Tensor, *, couplings: bool = True
     ) -> BranchRouting:
-        """(B, T, V) and (B, T) to what was routed to the classes."""
+        """(B, T, V) and (B, T) to the routing of every layer."""
         vectors, mask = widen(vectors, mask, self.edge)
         vectors, mask = lengthen(vectors, mask, self.min_tokens)
         capsules, inside = ngram_capsules(
@@ -128,7 +126,7 @@ class CapsuleNetwork(Network):
         self.average = average
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = CapsuleDropout(word_dropout)
-        # Set where padding votes (preset `released`): every text is padded to this.
+        # Set if padding votes (preset `released`): every text is padded to this length.
         self.pad_to = pad_to
         # Made once: cuBLAS keeps a workspace for every stream it has seen.
         self.streams: list[torch.cuda.Stream] = []
@@ -158,7 +156,7 @@ class CapsuleNetwork(Network):
     def route(
         self, ids: Tensor, mask: Tensor, *, couplings: bool
     ) -> tuple[BranchRouting, ...]:
-        """Word numbers (B, T) and their mask to what every n-gram network routed."""
+        """Word numbers (B, T) and their mask to the routing of every n-gram network."""
         if self.pad_to is not None:
             ids = F.pad(ids, (0, self.pad_to - ids.shape[1]))
             mask = torch.ones_like(ids, dtype=torch.bool)

@@ -2,8 +2,8 @@
 
 The folder is enough on another machine, without the data: `config.json`,
 `tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` (for
-fastText its own `model.bin`) and `training.json` (the record of its making). Nothing in
-it is executable.
+fastText its own `model.bin`) and `training.json` (the record of the training). Nothing
+in it is executable.
 
 The folder's files as bytes (`pack`, `unpack`) carry a model to other processes and into
 pickles.
@@ -93,9 +93,9 @@ class Labels(NamedTuple):
 class Prediction(NamedTuple):
     """The labels of one text, strongest first, and the score of every class.
 
-    `known` of the `words` that the model read are in its vocabulary. Words behind the
-    first `max_tokens` are not read. Networks that read characters count those, blanks
-    left out.
+    `known` of the `words` that the model read are in its vocabulary. Words after the
+    first `max_tokens` are not read. Networks that read characters count characters,
+    without blanks.
     """
 
     labels: tuple[str, ...]
@@ -132,7 +132,7 @@ class Reading(NamedTuple):
     scores: NDArray[np.float32]  # (N, J)
     known: NDArray[np.int64]  # (N,)
     words: NDArray[np.int64]  # (N,), those that were read
-    cuts: Cuts  # what was not
+    cuts: Cuts  # how much was not read
 
 
 def pick_device(name: str) -> torch.device:
@@ -336,7 +336,7 @@ class TextClassifier:
             )
         tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")
-        # Once they could be read: to sum what has no end would have none either.
+        # After reading: a file without end would never be summed up.
         check_sums(folder, sums, SETUP_FILES)
         network = load_network(config, tokenizer.n_words, len(labels.names), weights)
         check_sums(folder, sums, [weights.name])
@@ -352,19 +352,19 @@ def weights_file(config: RunConfig) -> str:
 
 
 def write_config(folder: Path, config: RunConfig) -> None:
-    """Write a run's options, also into the folder of a run that is on its way."""
+    """Write a run's options, also into the folder of a run in progress."""
     replace_file(folder, "config.json", config_json(config))
 
 
 def config_json(config: RunConfig) -> bytes:
     """Return the content of `config.json`."""
-    marks = {"format": FORMAT, "textcapsules": __version__}
-    return json_bytes({**marks, **config.to_dict()})
+    header = {"format": FORMAT, "textcapsules": __version__}
+    return json_bytes({**header, **config.to_dict()})
 
 
 def read_run_config(folder: Path) -> RunConfig:
-    """Read a run's options, and say so if the folder is none of ours."""
-    if not is_there(folder):
+    """Read a run's options, and say so if the folder is no model folder."""
+    if not exists(folder):
         raise ModelFolderError(
             f"{folder} must be a model folder; got no such folder. Name the folder "
             "that `textcapsules train --out` wrote."
@@ -378,8 +378,8 @@ def read_run_config(folder: Path) -> RunConfig:
     number = values.pop("format", None)
     values.pop("textcapsules", None)
     if number != FORMAT:
-        newer = isinstance(number, int) and number > FORMAT
-        remedy = "Update textcapsules." if newer else "Another program wrote it."
+        is_newer = isinstance(number, int) and number > FORMAT
+        remedy = "Update textcapsules." if is_newer else "Another program wrote it."
         raise ModelFolderError(
             f"{folder / 'config.json'} must be of format {FORMAT}; got {number!r}. "
             + remedy
@@ -392,11 +392,11 @@ def read_run_config(folder: Path) -> RunConfig:
         ) from error
 
 
-def is_there(path: Path) -> bool:
-    """Tell whether a path exists; one that no system call takes does not."""
+def exists(path: Path) -> bool:
+    """Tell whether a path exists; a path that the system refuses does not."""
     try:
         return path.exists()
-    except (OSError, ValueError):  # as a name too long
+    except (OSError, ValueError):  # such as a name that is too long
         return False
 
 
@@ -407,7 +407,7 @@ def read_labels(path: Path) -> Labels:
         pairs = [(row["name"], float(row["threshold"])) for row in values["labels"]]
         names, thresholds = zip(*pairs, strict=True)
         labels = Labels(names, thresholds, values["task"])
-        if not are_sound(labels):
+        if not are_valid(labels):
             raise ValueError("names, thresholds or a task that no model has")
         return labels
     except (KeyError, TypeError, ValueError) as error:
@@ -417,8 +417,8 @@ def read_labels(path: Path) -> Labels:
         ) from error
 
 
-def are_sound(labels: Labels) -> bool:
-    """Tell whether labels can be a model's: different names, numbers, a known task."""
+def are_valid(labels: Labels) -> bool:
+    """Tell whether names differ, thresholds are numbers and the task is known."""
     return (
         all(isinstance(name, str) for name in labels.names)
         and len(set(labels.names)) == len(labels.names) >= 2
@@ -456,9 +456,9 @@ def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) ->
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Refuse weights among which one is no number: all scores would be none."""
+    """Refuse weights with a NaN or an infinity: all scores would be NaN."""
     for name, tensor in tensors.items():
-        # A NaN is both the least and the greatest; `isfinite` of all takes longer.
+        # A NaN is both minimum and maximum; `isfinite` of all numbers takes longer.
         if (
             tensor.is_floating_point()
             and tensor.numel()

@@ -1,4 +1,4 @@
-"""Score documents with a network: batched by length, in the order they were given."""
+"""Score documents with a system: batched by length, returned in the given order."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ def score_documents(
     *,
     batch_size: int | None = None,
 ) -> NDArray[np.float32]:
-    """Return every class's score (N, n_classes), the length of its capsule if it has.
+    """Return every class's score (N, n_classes): the length of its capsule, if any.
 
-    The orphan is left out. An empty document scores zero everywhere, even where the
-    network would make something of padding or of its biases alone.
+    The orphan is left out. An empty document scores zero everywhere, even if padding or
+    the biases of the network would give it a score.
     """
     if isinstance(network, ClassicSystem):
         scores = network.scores(documents)

@@ -1,7 +1,7 @@
 """From token ids to padded tensors, and the order in which an epoch visits the texts.
 
 Texts of like length share a batch, so that little of a batch is padding. Padding stands
-on the right and is marked in the mask; a text without tokens is a row all padding.
+on the right and is marked in the mask; a text without tokens is a row of padding.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     rows: Tensor  # (B,) int64, which texts these are
 
     def to(self, device: torch.device | str) -> "Batch":
-        """Return the batch on a device, copied beside other work where that can be."""
+        """Return the batch on a device, copied while other work goes on if possible."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
@@ -46,22 +46,23 @@ def make_batch(
         documents: token ids of every text, as `TextTokenizer.encode` gives them.
         targets: (number of documents, J), 1 where a text has a label.
         rows: which documents to take.
-        pad_to: T; longer documents are cut. None: the longest here, and at least 1.
+        pad_to: T; longer documents are cut. If None, the length of the longest one,
+            and at least 1.
     """
     if pad_to is not None and pad_to < 1:
         raise ValueError(f"pad_to must be at least 1; got {pad_to}.")
     rows = np.asarray(rows, dtype=np.int64)
-    taken = [documents[row][:pad_to] for row in rows]
-    lengths = np.array([len(ids) for ids in taken], dtype=np.int64)  # (B,)
+    selected = [documents[row][:pad_to] for row in rows]
+    lengths = np.array([len(ids) for ids in selected], dtype=np.int64)  # (B,)
     n_tokens = pad_to or max(1, lengths.max(initial=1))
     mask = np.arange(n_tokens) < lengths[:, None]  # (B, T)
-    columns = taken[0].shape[1:] if taken else ()
+    columns = selected[0].shape[1:] if selected else ()
     ids = np.zeros((*mask.shape, *columns), dtype=np.int64)  # (B, T) or (B, T, F)
-    if taken:
-        ids[mask] = np.concatenate(taken)
-    picked = torch.from_numpy(rows)
-    chosen = torch.as_tensor(targets, dtype=torch.float32)[picked]  # (B, J)
-    return Batch(torch.from_numpy(ids), torch.from_numpy(mask), chosen, picked)
+    if selected:
+        ids[mask] = np.concatenate(selected)
+    places = torch.from_numpy(rows)
+    labels = torch.as_tensor(targets, dtype=torch.float32)[places]  # (B, J)
+    return Batch(torch.from_numpy(ids), torch.from_numpy(mask), labels, places)
 
 
 def epoch_batches(
@@ -76,7 +77,7 @@ def epoch_batches(
 
     With `shuffle`, the order depends on `seed` and `epoch` alone: rows are shuffled,
     sorted by length within chunks, cut into batches, and the batches shuffled. Without,
-    rows come sorted by length: the least padding, for scoring.
+    rows come sorted by length, which gives the smallest padding, for scoring.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}.")

@@ -1,7 +1,7 @@
 """From texts to documents: word numbers, and the structure that some networks read.
 
 A document is an int32 array (T,) of word numbers, or (T, F) with further columns that
-describe how its tokens hang together. Training, evaluation and prediction share one
+describe how its tokens are connected. Training, evaluation and prediction share one
 encoder, so that a text is the same document to all of them.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-TOGETHER = 4096  # texts; bounds the memory of what is longer than a model reads
+TEXTS_AT_ONCE = 4096  # bounds the memory of texts longer than a model reads
 
 
 class Cuts(NamedTuple):
@@ -73,18 +73,12 @@ class Cuts(NamedTuple):
         }
 
     def line(self, config: RunConfig) -> str | None:
-        """Return what to tell a person; None where nothing was cut."""
+        """Return a warning for people; None if nothing was cut."""
         if not self.cut:
             return None
-        in_characters = config.text.rule == "characters"
-        unit, option = (
-            ("characters", "--characters")
-            if in_characters
-            else (
-                "tokens",
-                "--max-tokens",
-            )
-        )
+        unit, option = "tokens", "--max-tokens"
+        if config.text.rule == "characters":
+            unit, option = "characters", "--characters"
         share = 100 * self.dropped / self.tokens
         return (
             f"{self.cut:,} of {self.texts:,} texts were cut at "
@@ -102,16 +96,16 @@ def word_ids(document: NDArray) -> NDArray:
 def drop_unreadable(
     documents: Sequence[NDArray], first_word: int = UNK_ID + 1
 ) -> list[NDArray]:
-    """Empty the documents without a single known word: there is nothing to go by."""
+    """Empty the documents without a single known word: they tell nothing."""
     return [
         ids if (word_ids(ids) >= first_word).any() else ids[:0] for ids in documents
     ]
 
 
 class WordCounts(NamedTuple):
-    """How many words of each text are known, and how many are read of it at all.
+    """How many words of each text are known, and how many are read.
 
-    Where characters are read, characters are counted, blanks left out.
+    Networks that read characters count characters, without blanks.
     """
 
     known: NDArray[np.int64]  # (N,)
@@ -142,7 +136,7 @@ class Encoder:
         *,
         keep_parses: bool = False,
     ) -> None:
-        """Remember how texts are to be read.
+        """Keep how texts are to be read.
 
         Args:
             config: the run's options.
@@ -168,7 +162,7 @@ class Encoder:
     ) -> tuple[list[NDArray[np.int32]], WordCounts, Cuts]:
         """Return what `encode` does, how many words are known, and what was cut.
 
-        Counts the words that are read: those behind the first `max_tokens` are not.
+        Counts only the words that are read, the first `max_tokens`.
         """
         ids, cuts = self.cut_ids(texts)
         counts = count_words(ids, self.tokenizer.first_word)
@@ -194,18 +188,19 @@ class Encoder:
 
     def cut_ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], Cuts]:
         """Return the word numbers that are read of each text, and what was cut."""
-        limit, found, cuts = self.config.text.max_tokens, [], Cuts()
-        for start in range(0, len(texts), TOGETHER):
-            whole = self.tokenizer.encode(texts[start : start + TOGETHER], sys.maxsize)
+        limit, read, cuts = self.config.text.max_tokens, [], Cuts()
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            part = texts[start : start + TEXTS_AT_ONCE]
+            whole = self.tokenizer.encode(part, sys.maxsize)
             cuts = cuts.plus(Cuts.of([len(ids) for ids in whole], limit))
             # A copy, so that the rest of a long text does not stay in memory.
-            found += [ids if len(ids) <= limit else ids[:limit].copy() for ids in whole]
-        return found, cuts
+            read += [ids if len(ids) <= limit else ids[:limit].copy() for ids in whole]
+        return read, cuts
 
     def heads(
         self, texts: Sequence[str], documents: Sequence[NDArray]
     ) -> list[NDArray[np.int32]]:
-        """Return the offset of every word's head, (T,) a document."""
+        """Return the offset of every word's head, (T,) per document."""
         words = [
             [token.text for token in self.tokenizer.tokens(text)[: len(ids)]]
             for text, ids in zip(texts, documents, strict=True)
@@ -218,19 +213,19 @@ class Encoder:
         documents: Sequence[NDArray],
         labels: Sequence[str],
     ) -> list[NDArray[np.int32]]:
-        """Return the treebank's tree (N, 4) of a text, or a made one if it has none."""
-        found: list[NDArray[np.int32]] = [np.zeros((0, 4), np.int32)] * len(texts)
+        """Return the treebank's tree (N, 4) of each text, or one made of its parse."""
+        trees: list[NDArray[np.int32]] = [np.zeros((0, 4), np.int32)] * len(texts)
         others: list[int] = []
         for row, (text, ids) in enumerate(zip(texts, documents, strict=True)):
             if len(ids) and text in self.treebank:
-                found[row] = tree_document(self.treebank[text], self.leaf_ids, labels)
+                trees[row] = tree_document(self.treebank[text], self.leaf_ids, labels)
             elif len(ids):
                 others.append(row)
         kept = [documents[row] for row in others]
         heads = self.heads([texts[row] for row in others], kept) if others else []
         for row, ids, offsets in zip(others, kept, heads, strict=True):
-            found[row] = dependency_document(ids, offsets)
-        return found
+            trees[row] = dependency_document(ids, offsets)
+        return trees
 
     def leaf_ids(self, word: str) -> list[int]:
         """Return the numbers of the tokens of a treebank's leaf."""
@@ -238,7 +233,7 @@ class Encoder:
 
     @functools.cached_property
     def parser(self) -> DependencyParser:
-        """Dependency parses, made or remembered."""
+        """The dependency parser, which remembers its parses."""
         return DependencyParser(keep=self.keep_parses)
 
     @functools.cached_property

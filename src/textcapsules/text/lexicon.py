@@ -1,7 +1,7 @@
 """Sentiment words, negators and intensifiers of English, from VADER's published lists.
 
-VADER (Hutto and Gilbert 2014) is an extra. Its module is read, not imported: it would
-bring the network in with it.
+VADER (Hutto and Gilbert 2014) is an optional dependency. Its module is read as a file
+and not imported: the import would load a library for web requests.
 """
 
 import ast
@@ -35,7 +35,7 @@ class Lexicon(NamedTuple):
     intensifiers: frozenset[str]
 
     def word_class(self, word: str) -> int:
-        """Return a word's class; a shifter of sentiment is not itself sentiment."""
+        """Return a word's class; negators and intensifiers are not sentiment words."""
         word = word.lower()
         if word in self.negators or "n't" in word:  # as VADER has it
             return NEGATOR
@@ -72,20 +72,20 @@ def read_lexicon() -> Lexicon:
 
 def read_lists(source: str) -> dict[str, list[str]]:
     """Return the words of every list, and the keys of every dictionary, in a module."""
-    found = {}
+    lists = {}
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Assign) and isinstance(
             statement.targets[0], ast.Name
         ):
             value = statement.value
             if isinstance(value, ast.List):
-                found[statement.targets[0].id] = texts(value.elts)
+                lists[statement.targets[0].id] = strings(value.elts)
             elif isinstance(value, ast.Dict):
-                found[statement.targets[0].id] = texts(value.keys)
-    return found
+                lists[statement.targets[0].id] = strings(value.keys)
+    return lists
 
 
-def texts(nodes: Iterable[ast.AST | None]) -> list[str]:
-    """Return the constants among some expressions that are texts."""
+def strings(nodes: Iterable[ast.AST | None]) -> list[str]:
+    """Return the values of those expressions that are constant strings."""
     constants = (node.value for node in nodes if isinstance(node, ast.Constant))
     return [value for value in constants if isinstance(value, str)]

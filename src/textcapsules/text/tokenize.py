@@ -7,18 +7,18 @@ original text, which explanations need. The rules:
 - `kim`: the cleaning of Kim (2014), used for the sentence corpora. Only ASCII letters,
   digits and ``( ) , ! ? ' ` `` stay; ``'s 've n't 're 'd 'll`` and ``, ! ( ) ?`` are
   split off. His code writes ``\(``, ``\)``, ``\?`` with a literal backslash, a slip of
-  its replacement strings: here they carry none. His code seeks contractions before it
-  lower-cases and so leaves ``DON'T`` whole; here it is split as ``don't`` is.
+  its replacement strings: here they have none. His code looks for contractions before
+  it lower-cases and so leaves ``DON'T`` whole; here it is split as ``don't`` is.
 - `reuters`: the released code's. Tokens begin with a letter and have three characters
-  or more, punctuation being split off in the manner of NLTK; a final full stop goes
-  unless the token is spelt with stops (``u.s.``).
+  or more, punctuation being split off as NLTK does; a final full stop is removed
+  unless the token is written with stops (``u.s.``).
 - `words`: for texts in any script. Words of letters, marks and digits, with apostrophes
   and hyphens inside; numbers (``1,000.5``); every Han character, punctuation mark,
-  symbol and emoji by itself. A script without spaces (Thai) gives one token a run of
-  letters.
+  symbol and emoji by itself. A script without spaces (Thai) gives one token per run
+  of letters.
 - `characters`: every character by itself, in lower case, for networks that read those.
-  Known are the 69 different characters of Zhang, Zhao and LeCun (2015) and the blank;
-  any other is unknown. Blanks at the ends go.
+  The 69 different characters of Zhang, Zhao and LeCun (2015) and the blank are known;
+  any other is unknown. Blanks at the ends are removed.
 
 Normalizers here replace characters one for one or remove them: the library's offsets
 are not right after a replacement that inserts.
@@ -56,7 +56,7 @@ BLANK = " "
 
 
 class Rule(NamedTuple):
-    """What turns a text into pieces."""
+    """A normalizer and a pre-tokenizer, which turn a text into pieces."""
 
     normalizer: Normalizer
     pre_tokenizer: PreTokenizer
@@ -90,7 +90,7 @@ def _kim() -> Rule:
 
 
 def _reuters() -> Rule:
-    # Like NLTK's Treebank tokenizer: marks, quotes, dashes and dots part words.
+    # Like NLTK's Treebank tokenizer: marks, quotes, dashes and dots separate words.
     marks = r"""[\s,:;@#$%&?!*\[\](){}<>"`“”]|''|--+|\.{2,}"""
     contractions = r"(?:'(?:s|m|d|ll|re|ve)?|n't)\z"
     # Every piece is matched by itself, so \A and \z are its ends.
@@ -116,7 +116,7 @@ def _words() -> Rule:
             _replace(r"[\u2010\u2011]", "-"),
         ]
     )
-    # The zero-width joiners are letters' business in Persian and the Indic scripts.
+    # Persian and the Indic scripts use the zero-width joiners inside words.
     letter = r"[[\p{L}\p{M}\p{N}\u200C\u200D]&&[^\p{Han}]]"
     number = rf"\p{{Nd}}++(?:[.,]\p{{Nd}}++)*+(?!{letter})"
     word = rf"[[\p{{L}}\p{{N}}]&&[^\p{{Han}}]]{letter}*+(?:['\-]{letter}++)*+"

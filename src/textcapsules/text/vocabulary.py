@@ -1,8 +1,8 @@
 """Words and their numbers: a `tokenizers.Tokenizer` with a word-level vocabulary.
 
 Row 0 is padding and row 1 the unknown word. Their names hold square brackets beside
-letters, which no rule leaves together, and they are plain entries of the vocabulary,
-not "special tokens" sought in the raw text: a text that says "[PAD]" is not padding.
+letters, which every rule separates, and they are plain entries of the vocabulary, not
+"special tokens" that are looked for in the raw text: the text "[PAD]" is not padding.
 """
 
 import os
@@ -33,10 +33,10 @@ PAD, PAD_ID = "[PAD]", 0
 UNK, UNK_ID = "[UNK]", 1
 
 _MAX_BYTES = 1 << 30  # of a tokenizer's file; three million words have a tenth
-_ENCODED_TOGETHER = 4096  # texts; bounds the memory of the encodings in flight
+_TEXTS_AT_ONCE = 4096  # bounds the memory of unfinished encodings
 
-# Threads of the Rust library do not survive a fork, and it warns on stderr of a fork
-# unless told what to do: work on all cores here, on one in a forked child.
+# Threads of the Rust library do not survive a fork, and it warns about a fork on stderr
+# unless this is set: all cores here, one core in a forked child.
 if "TOKENIZERS_PARALLELISM" not in os.environ:
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     if hasattr(os, "register_at_fork"):  # not on Windows
@@ -105,7 +105,7 @@ class TextTokenizer:
             max_words: rows given to counted words at most, most frequent first.
             extra_words: get rows after those, whatever their count, unless they have
                 one already. They must be in the rule's normal form (say, lower case),
-                or no text will ever meet them.
+                or no text will ever contain them.
 
         The rule `characters` has an alphabet instead: the same rows for all texts.
         """
@@ -127,7 +127,7 @@ class TextTokenizer:
 
     @property
     def first_word(self) -> int:
-        """The first row that tells anything: past padding, unknown word and blank."""
+        """The first row of a real word: after padding, unknown word and blank."""
         return UNK_ID + 1 + (self.rule == "characters")
 
     @property
@@ -138,8 +138,8 @@ class TextTokenizer:
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[np.ndarray]:
         """Return the first `max_tokens` row numbers of each text, int32."""
         _check_length(max_tokens)
-        found = _encodings(self._tokenizer.encode_batch_fast, texts)
-        return [np.array(each.ids[:max_tokens], np.int32) for each, _ in found]
+        encodings = _encodings(self._tokenizer.encode_batch_fast, texts)
+        return [np.array(each.ids[:max_tokens], np.int32) for each, _ in encodings]
 
     def locate(self, texts: Sequence[str], max_tokens: int) -> list[Located]:
         """Return what `encode` does of each text, and where those tokens stand."""
@@ -153,7 +153,7 @@ class TextTokenizer:
         ]
 
     def pieces(self, text: str, located: Located) -> list[Piece]:
-        """Return located tokens with their normal forms, unknown ones' too."""
+        """Return located tokens with their normal forms, also of unknown words."""
         ids, places = located.ids.tolist(), located.places
         if UNK_ID in ids and not text.isascii():  # marks and joiners need the context
             return split_text(text, self._rule)[: len(places)]
@@ -170,11 +170,11 @@ class TextTokenizer:
     def tokens(self, text: str) -> list[Token]:
         """Return every token of one text with its place in it."""
         rows = self._tokenizer.token_to_id
-        found = []
+        tokens = []
         for piece in split_text(text, self._rule):
             row = rows(piece.text)
-            found.append(Token(*piece, UNK_ID if row is None else row))
-        return found
+            tokens.append(Token(*piece, UNK_ID if row is None else row))
+        return tokens
 
     def is_token(self, word: str) -> bool:
         """Tell whether a text can hold this word as one token, in this very form."""
@@ -218,8 +218,8 @@ def _encodings(
     encode: Callable[..., list[Encoding]], texts: Sequence[str]
 ) -> Iterator[tuple[Encoding, str]]:
     """Encode texts on all cores, and yield each with the text as it was read."""
-    for start in range(0, len(texts), _ENCODED_TOGETHER):
-        part = list(map(valid_unicode, texts[start : start + _ENCODED_TOGETHER]))
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        part = list(map(valid_unicode, texts[start : start + _TEXTS_AT_ONCE]))
         yield from zip(encode(part, add_special_tokens=False), part, strict=True)
 
 
@@ -231,10 +231,10 @@ def _set_rule(tokenizer: Tokenizer, rule: Rule) -> None:
 
 def _recognise(tokenizer: Tokenizer) -> str | None:
     """Return the name of the rule a tokenizer follows, if it is one of ours."""
-    held = tokenizer.normalizer, tokenizer.pre_tokenizer
-    if None in held:
+    parts = tokenizer.normalizer, tokenizer.pre_tokenizer
+    if None in parts:
         return None
-    state = [part.__getstate__() for part in held]  # type: ignore[union-attr]
+    state = [part.__getstate__() for part in parts]  # type: ignore[union-attr]
     for name in RULES:
         if state == [part.__getstate__() for part in build_rule(name)]:
             return name

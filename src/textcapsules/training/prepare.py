@@ -185,7 +185,7 @@ def build_tokenizer(config: RunConfig, corpus: Corpus) -> tuple[TextTokenizer, i
         further, left_out = other_words(
             text.vectors,
             tokenizer.words,
-            most=text.vector_words,
+            limit=text.vector_words,
             is_token=tokenizer.is_token,
         )
         tokenizer = tokenizer.with_words(further)
@@ -216,7 +216,7 @@ def build_vectors(
         drawn = random_vectors(words, size, seed=seed, padding=padding)
         return torch.from_numpy(drawn.matrix), None, {"file": None}
     vectors = load_vectors(file, words, extra_words, seed=seed, padding=padding)
-    facts = {"file": Path(file).name, "found": vectors.found}
+    facts = {"file": Path(file).name, "found": vectors.n_found}
     facts |= vector_coverage(vectors, [*words, *extra_words], train)
     extra = None
     if extra_words:

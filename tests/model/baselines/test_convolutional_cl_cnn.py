@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from textcapsules.model.baselines.convolutional import CharCnn, backwards
+from textcapsules.model.baselines.convolutional import CharCnn
+from textcapsules.model.baselines.recurrent import reversal
 from textcapsules.text.tokenize import ALPHABET
 from textcapsules.text.vocabulary import TextTokenizer
 
@@ -89,10 +90,10 @@ def test_characters_are_read_backwards_as_one_hot_vectors(text: str) -> None:
     np.testing.assert_array_equal(seen[0][0][0].numpy(), expected)
 
 
-def test_backwards_leaves_padding_on_the_right() -> None:
+def test_reversal_leaves_padding_on_the_right() -> None:
     ids = torch.tensor([[5, 6, 7, 0], [8, 0, 0, 0], [0, 0, 0, 0]])
     expected = [[7, 6, 5, 0], [8, 0, 0, 0], [0, 0, 0, 0]]
-    assert backwards(ids, ids > 0).tolist() == expected
+    assert ids.gather(1, reversal(ids > 0)).tolist() == expected
 
 
 def test_neither_batch_nor_its_width_matters() -> None:
@@ -115,7 +116,7 @@ def test_gradients_reach_every_parameter() -> None:
 def whole(network: CharCnn, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the logits with every frame computed, of padding too."""
     padded = torch.nn.functional.pad(
-        backwards(ids, mask), (0, network.length - ids.shape[1])
+        ids.gather(1, reversal(mask)), (0, network.length - ids.shape[1])
     )
     frames = network.convolutions(network.one_hot[padded].transpose(1, 2))
     assert frames.shape[2] == network.n_frames

@@ -1,1 +1,1 @@
-"""The networks the paper compares with, each after its own publication."""
+"""The systems that the paper compares with, each as its authors published it."""

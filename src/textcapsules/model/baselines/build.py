@@ -1,4 +1,4 @@
-"""Turn options into the systems compared with: each gets the few that it reads."""
+"""Build the baselines from options: each gets the few options that it reads."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def build_word_network(
     word_classes: Tensor | None = None,
 ) -> nn.Module:
     """Build a network over word vectors."""
-    ending: dict[str, Any] = {
+    output: dict[str, Any] = {
         "n_classes": n_classes,
         "dropout": baseline.output_dropout,
         "several": several,
@@ -35,25 +35,25 @@ def build_word_network(
             feature_maps=baseline.feature_maps,
             max_norm=baseline.max_norm,
             edges=config.edges,
-            **ending,
+            **output,
         )
-    ending |= {"hidden_size": baseline.hidden_size}
+    output |= {"hidden_size": baseline.hidden_size}
     if config.architecture == "tree-lstm":
         kind = ChildSumTreeLstm if baseline.tree_kind == "child-sum" else NaryTreeLstm
-        return kind(embedding, **ending)
+        return kind(embedding, **output)
     if config.architecture == "lr-lstm":
         return LrLstm(
             embedding,
             word_classes=word_classes,
             strength=baseline.regulariser_weight,
             margin=baseline.regulariser_margin,
-            **ending,
+            **output,
         )
     return RecurrentNetwork(
         embedding,
         bidirectional=config.architecture == "bilstm",
         pooling=baseline.pooling,
-        **ending,
+        **output,
     )
 
 

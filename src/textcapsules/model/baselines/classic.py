@@ -1,17 +1,17 @@
-"""What is fitted at once, not trained by gradient: a common face for such systems.
+"""Baselines that are fitted at once, not trained by gradient: TF-IDF and fastText.
 
-TF-IDF of words and word pairs, then a linear model: an SVM or logistic regression.
+`ClassicSystem` is what they have in common. Scores are from 0 to 1.
 
-Scores are from 0 to 1: logistic regression's probabilities (of one class among all, or
-of each class alone where a text may have several), and for the SVM the logistic
-function of the signed distance from each class's plane, a half on the plane itself. A
-class without a training text scores zero.
+TF-IDF: features of words and word pairs, then a linear model, an SVM or logistic
+regression. Logistic regression scores by its probabilities, of one class among all, or
+of each class alone if a text may have several. The SVM scores by the logistic function
+of the signed distance from each class's plane, a half on the plane itself. A class
+without a training text scores zero.
 
-fastText's supervised classifier (Joulin et al. 2017), through its own library.
-
-It reads word numbers as words, so that every system sees the same tokens; its model is
-the library's own `.bin`, with a digest beside it. Where a text may have several classes
-each has its own logistic output (`ova`), elsewhere they share a softmax.
+fastText: its supervised classifier (Joulin et al. 2017), through its own library. It
+reads word numbers as words, so that every system sees the same tokens. Its model is the
+library's own `.bin`, with a digest beside it. If a text may have several classes, each
+has its own logistic output (`ova`), otherwise they share a softmax.
 """
 
 import tempfile
@@ -57,7 +57,7 @@ class ClassicSystem(ABC):
 
     @abstractmethod
     def load(self, path: Path) -> None:
-        """Take what `save` wrote; any error of the file's format is a ValueError."""
+        """Read what `save` wrote; any error of the file's format is a ValueError."""
 
 
 NEVER = -1e4  # a logit whose probability is zero in float32
@@ -77,7 +77,7 @@ def ngrams(document: NDArray) -> list[int]:
 
 
 class TfidfLinear(ClassicSystem):
-    """Sublinear TF-IDF and one plane a class; scikit-learn fits it, arrays keep it."""
+    """Sublinear TF-IDF and one plane per class, fitted by scikit-learn."""
 
     def __init__(
         self, *, n_classes: int, kind: str, C: float, several: bool, seed: int = 0
@@ -160,7 +160,7 @@ class TfidfLinear(ClassicSystem):
         write_tensors(path, {k: torch.from_numpy(v) for k, v in arrays.items()})
 
     def load(self, path: Path) -> None:
-        """Take what `save` wrote."""
+        """Read what `save` wrote."""
         try:
             tensors = load_file(path)
             words, idf = tensors["ngrams"], tensors["idf"]
@@ -179,7 +179,7 @@ class TfidfLinear(ClassicSystem):
 
 
 def new_vectorizer(vocabulary: dict[int, int] | None = None) -> Any:
-    """Return the features' maker; with a vocabulary, it only lacks its weights."""
+    """Return what makes the features; with a vocabulary, only weights are missing."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     # Its stubs know no analyzer that is a function; its documentation does.
@@ -233,7 +233,7 @@ class FastText(ClassicSystem):
             "loss": "ova" if several else "softmax",
             "bucket": BUCKETS if ngrams > 1 else 0,
             "minCount": 1,
-            "seed": seed + 1,  # its generator takes 0 for 1
+            "seed": seed + 1,  # its generator treats 0 as 1
             "thread": 1,  # several would overwrite each other in no fixed order
             "verbose": 0,
         }
@@ -247,7 +247,7 @@ class FastText(ClassicSystem):
         ]
         # It reads them in the order given, and forgets one class while it sees another.
         np.random.default_rng(self.seed).shuffle(lines)
-        with tempfile.TemporaryDirectory() as folder:  # the library reads files alone
+        with tempfile.TemporaryDirectory() as folder:  # the library reads only files
             path = Path(folder) / "train.txt"
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
             self.model = self.library.train_supervised(input=str(path), **self.settings)
@@ -258,8 +258,8 @@ class FastText(ClassicSystem):
         scores = np.zeros((len(documents), self.n_classes), dtype=np.float32)
         for row, words in enumerate(map(as_line, documents)):
             # The library's own `predict` fails with numpy 2; this is what it calls.
-            found = self.model.f.predict(f"{words}\n", self.n_classes, 0.0, "strict")
-            for probability, label in found:
+            pairs = self.model.f.predict(f"{words}\n", self.n_classes, 0.0, "strict")
+            for probability, label in pairs:
                 scores[row, int(label.removeprefix(LABEL))] = probability
         return scores.clip(0, 1)  # rounding leaves it a little past 1
 
@@ -278,7 +278,7 @@ class FastText(ClassicSystem):
     def load(self, path: Path) -> None:
         """Read the library's own file, if it is what was written.
 
-        The library itself does not look: a damaged file ends the whole process.
+        The library itself does not check: a damaged file ends the whole process.
         """
         try:
             digest = digest_file(path).read_text(encoding="ascii").split()[0]
@@ -307,7 +307,7 @@ def as_line(document: NDArray) -> str:
 
 
 def fasttext_library() -> Any:
-    """Import fastText, an extra."""
+    """Import fastText, an optional dependency."""
     try:
         import fasttext
     except ImportError as error:

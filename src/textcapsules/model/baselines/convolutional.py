@@ -1,39 +1,38 @@
-"""The CNN of Kim (2014): n-gram features, their maximum over the text, dropout, linear.
+"""The convolutional baselines: Kim's CNN over words, CL-CNN and VD-CNN over characters.
 
-Its variants differ in the embedding alone: drawn and trained (CNN-rand), given and kept
-(CNN-static), given and trained (CNN-non-static). A window counts only where it lies
-inside the text, or, with `edges`, over its ends on zero vectors as in Kim's own code; a
-text shorter than the widest window is completed by zero vectors, so that its scores
-depend on the text alone.
+The CNN of Kim (2014): n-gram features, their maximum over the text, dropout, linear.
+Its variants differ only in the embedding: drawn and trained (CNN-rand), given and kept
+(CNN-static), given and trained (CNN-non-static). A window counts only if it lies inside
+the text, or, with `edges`, reaches over its ends onto zero vectors as in Kim's own
+code. A text shorter than the widest window is completed by zero vectors, so that its
+scores depend only on the text.
 
-The character-level CNN of Zhang, Zhao and LeCun (2015), "CL-CNN".
+CL-CNN, the character-level CNN of Zhang, Zhao and LeCun (2015): characters are one-hot
+vectors read backwards, the last one first; padding, blanks and characters outside the
+alphabet are zero. Every text is padded to the same length, as published: the fully
+connected layers have a weight for each of the last frames. Frames that see only padding
+are all the same, so one is computed and used for all.
 
-Characters are one-hot vectors read backwards, the latest first; padding, blanks and
-characters outside the alphabet are zero. Every text is padded to the same length, as
-published: the fully connected layers have a weight for each of the last frames. Frames
-that see padding alone are all the same, so one is computed and stands for them.
-
-The very deep CNN of Conneau, Schwenk, Barrault and LeCun (2017), "VD-CNN".
-
-Character vectors, one convolution, then stages of 64, 128, 256 and 512 features, the
-text halved by max-pooling between them, k-max pooling and three full layers; no
-shortcuts, which the authors found to help only past 29 layers. Every text is padded to
-the same length, as published: what follows its end then is the same in every batch.
-
-A text is an image one pixel high, its features innermost in memory: a GPU's
-convolutions read that as it lies (29 layers forward and back, 50 texts, on an H200:
-5.0 ms, and 6.6 with positions innermost).
+VD-CNN, the very deep CNN of Conneau, Schwenk, Barrault and LeCun (2017): character
+vectors, one convolution, then stages of 64, 128, 256 and 512 features, the text halved
+by max-pooling between them, k-max pooling and three full layers; no shortcuts, which
+helped the authors only past 29 layers. Every text is padded to the same length, as
+published: what follows its end is then the same in every batch. A text is an image one
+pixel high, its features innermost in memory: a GPU's convolutions read that as it lies
+(29 layers forward and back, 50 texts, on an H200: 5.0 ms, and 6.6 with positions
+innermost).
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from textcapsules.model.baselines.recurrent import reversal
 from textcapsules.model.capsnet import lengthen, widen
 from textcapsules.model.layers import NgramConv, edge_width
 from textcapsules.model.network import ClassOutput, Network
 
-__all__ = ["DEPTHS", "SIZES", "CharCnn", "KimCnn", "VdCnn", "backwards", "k_max"]
+__all__ = ["DEPTHS", "SIZES", "CharCnn", "KimCnn", "VdCnn", "k_max"]
 
 
 class KimCnn(Network):
@@ -165,26 +164,20 @@ class CharCnn(Network):
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Character numbers (B, T) and their mask to the classes' logits."""
         ids, mask = ids[:, : self.length], mask[:, : self.length]
-        n_spoken = max(-(-ids.shape[1] // FRAME_STEP), 1)  # frames with a character
-        n_silent = self.n_frames - n_spoken
+        n_written = max(-(-ids.shape[1] // FRAME_STEP), 1)  # frames with a character
+        n_empty = self.n_frames - n_written
         read = self.length
-        if n_silent > 0:
-            read = (n_spoken - 1) * FRAME_STEP + FRAME_WIDTH
-        ids = F.pad(backwards(ids, mask), (0, read - ids.shape[1]))
+        if n_empty > 0:
+            read = (n_written - 1) * FRAME_STEP + FRAME_WIDTH
+        backwards = ids.gather(1, reversal(mask)) * mask  # (B, T)
+        ids = F.pad(backwards, (0, read - ids.shape[1]))
         quantised = self.one_hot[ids].transpose(1, 2)  # (B, 70, read)
         frames = self.convolutions(quantised)  # (B, features, frames)
-        if n_silent > 0:
-            silence = quantised.new_zeros(1, N_FEATURES, FRAME_WIDTH)
-            silent = self.convolutions(silence)  # (1, features, 1)
-            frames = torch.cat([frames, silent.expand(len(ids), -1, n_silent)], 2)
+        if n_empty > 0:
+            padding = quantised.new_zeros(1, N_FEATURES, FRAME_WIDTH)
+            empty = self.convolutions(padding)  # (1, features, 1)
+            frames = torch.cat([frames, empty.expand(len(ids), -1, n_empty)], 2)
         return ClassOutput(self.full(frames.flatten(1)), several=self.several)
-
-
-def backwards(ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the tokens of each row (B, T) in reverse, padding still on the right."""
-    order = torch.arange(ids.shape[1], device=ids.device)
-    places = mask.sum(1, keepdim=True) - 1 - order
-    return ids.gather(1, places.clamp(min=0)) * mask
 
 
 # Convolutions of each stage; with the first one they make up the depth.
@@ -198,8 +191,8 @@ UNITS = 2048
 class VdCnn(Network):
     """Stages of convolutional blocks over characters, k-max pooling, full layers."""
 
-    # Padding counts in the norms' averages. A batch of like lengths has its own, which
-    # are not those of the texts to be judged.
+    # Padding counts in the averages of the batch norms. Those of a batch of similar
+    # lengths would be unlike those of the texts to be scored.
     mixed_lengths = True
 
     def __init__(
@@ -248,7 +241,7 @@ class VdCnn(Network):
 
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Character numbers (B, T), 0 where `mask` is False, to the classes' logits."""
-        del mask  # padding is a character of its own
+        del mask  # padding is one of the characters
         ids = ids[:, : self.length]
         ids = F.pad(ids, (0, self.length - ids.shape[1]))
         vectors = self.embedding(ids).unsqueeze(1)  # (B, 1, length, 16)

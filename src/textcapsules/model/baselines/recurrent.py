@@ -1,14 +1,13 @@
-"""LSTM and BiLSTM over word vectors.
+"""The recurrent baselines: LSTM and BiLSTM over word vectors, and LR-LSTM.
 
 Every direction reads a text from its own first word on, padding after the last: the
-states of the words never depend on it, nor a text's scores on its batch. Packed
+states of the words never depend on padding, nor a text's scores on its batch. Packed
 sequences would do the same, but their lengths must be known on the host, and a training
 step would have to wait for them.
 
-LR-LSTM (Qian, Huang, Lei, Zhu 2017): an LSTM that knows what some words do.
-
-At every word the network predicts a distribution p_t over the classes, of the text read
-so far. In training, four regularisers say how p_t follows from its neighbour's:
+LR-LSTM (Qian, Huang, Lei, Zhu 2017) is an LSTM that knows what some words do. At every
+word the network predicts a distribution p_t over the classes, of the text read so far.
+In training, four regularisers say how p_t follows from its neighbour's:
 
 - after a neutral word it stays as it was (NSR),
 - after a sentiment word it is softmax(p + s_c), s_c learned for positive and for
@@ -38,7 +37,7 @@ __all__ = ["LrLstm", "RecurrentNetwork", "last_states", "reversal"]
 
 
 def reversal(mask: Tensor) -> Tensor:
-    """Return the places (B, T) of the words from last to first, padding where it is."""
+    """Return the places (B, T) of the words from last to first; padding stays."""
     place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
     return torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)
 
@@ -99,7 +98,7 @@ class RecurrentNetwork(Network):
         return ClassOutput(self.output(self.dropout(pooled)), several=self.several)
 
     def pool(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Return one vector a text of one direction's states (B, T, H)."""
+        """Return one vector per text, of one direction's states (B, T, H)."""
         inside = mask.unsqueeze(2)  # (B, T, 1)
         if self.pooling == "mean":
             total = (states * inside).sum(1)
@@ -206,8 +205,10 @@ class LrLstm(Network):
             return cost
         after = torch.cat([log_p[:, 1:], uniform], 1)
         other = self.distance(log_p, self.follow(after, ids))
-        there = torch.arange(1, ids.shape[1] + 1, device=ids.device) < lengths[:, None]
-        may_choose = there & (self.word_classes[ids] >= NEGATOR)  # (B, T)
+        has_next = (
+            torch.arange(1, ids.shape[1] + 1, device=ids.device) < lengths[:, None]
+        )
+        may_choose = has_next & (self.word_classes[ids] >= NEGATOR)  # (B, T)
         return torch.where(may_choose, torch.minimum(cost, other), cost)
 
     def follow(self, log_q: Tensor, ids: Tensor) -> Tensor:
@@ -234,7 +235,7 @@ class LrLstm(Network):
 
 
 def first_transforms(word_classes: Tensor) -> Tensor:
-    """Return T of every word: a negator turns p round, an intensifier sharpens it."""
+    """Return T of every word: a negator reverses p, an intensifier sharpens it."""
     transforms = torch.zeros(len(word_classes), N_CLASSES, N_CLASSES)
     transforms[word_classes == NEGATOR] = torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
     transforms[word_classes == INTENSIFIER] = torch.tensor([[2.0, -1.0], [-1.0, 2.0]])

@@ -1,16 +1,15 @@
-"""The order in which a batch of trees is computed: one height after the other.
-
-First come the leaves of all trees, then the nodes that have only leaves below them, and
-so on; nodes of one height are computed together. A node whose parent is padding or
-outside the document (cut off), and every node on a cycle, counts as a root.
-
-Tree-LSTMs (Tai, Socher, Manning 2015): an LSTM whose memory follows a parse tree.
+"""Tree-LSTMs (Tai, Socher, Manning 2015): an LSTM whose memory follows a parse tree.
 
 A document is a row of nodes, (T, F) numbers: the word's id (0: no word), the parent's
 place relative to the node (0: a root), and for binary trees which child the node is (0
 left, 1 right) and, if known, its label (0: none, else 1 + class). Offsets are relative,
 so documents put end to end are a forest. The class is read from the mean of the roots'
 states: the number of a document's sentences does not change the scale.
+
+A batch of trees is computed one height after the other: first the leaves of all trees,
+then the nodes that have only leaves below them, and so on; nodes of one height are
+computed together. A node whose parent is padding or outside the document (cut off), and
+every node on a cycle, counts as a root.
 """
 
 from typing import NamedTuple
@@ -72,13 +71,15 @@ def _parents(offsets: NDArray, inside: NDArray) -> NDArray:
     """Return every node's parent in the flattened batch, -1 for roots and padding."""
     n_rows, n_tokens = offsets.shape
     place = np.arange(n_tokens) + offsets  # (B, T)
-    there = inside & (offsets != 0) & (place >= 0) & (place < n_tokens)
-    flat = np.where(there, place + n_tokens * np.arange(n_rows)[:, None], 0).ravel()
-    return np.where(there.ravel() & inside.ravel()[flat], flat, -1)
+    has_parent = inside & (offsets != 0) & (place >= 0) & (place < n_tokens)
+    flat = np.where(
+        has_parent, place + n_tokens * np.arange(n_rows)[:, None], 0
+    ).ravel()
+    return np.where(has_parent.ravel() & inside.ravel()[flat], flat, -1)
 
 
 def _heights(parent: NDArray, inside: NDArray) -> NDArray:
-    """Return every node's height, -1 for padding; cut cycles apart, in `parent`."""
+    """Return every node's height, -1 for padding; a cycle's nodes lose their parent."""
     height = np.full(len(parent), -1)
     waiting = np.bincount(parent[parent >= 0], minlength=len(parent))  # children left
     ready, level = np.flatnonzero(inside & (waiting == 0)), 0
@@ -152,7 +153,7 @@ class TreeLstm(Network):
     """Words and trees to classes, by the cell that a subclass names."""
 
     Cell: type[ChildSumCell | BinaryCell]
-    # The structure is planned on the host, so no step can be a CUDA graph.
+    # The order of the nodes is planned on the host, so no step can be a CUDA graph.
     capturable = False
 
     def __init__(
