@@ -6,7 +6,7 @@ import pytest
 
 from textcapsules.draw.pages import (
     Highlight,
-    ShownLabel,
+    ListedLabel,
     cut_text,
     highlight,
     pick_lanes,
@@ -39,10 +39,12 @@ def explained(
     return Explanation(text, tokens, labels, None, 0.0, 0.0, predicted, true, "m")
 
 
-def shown(text: str, *spans: list[tuple[int, int, float]]) -> list[ShownLabel]:
+def listed(text: str, *spans: list[tuple[int, int, float]]) -> list[ListedLabel]:
     return [
-        ShownLabel(n, n, "solid", str(n), 1, "", tuple(phrase(text, *s) for s in own))
-        for n, own in enumerate(spans, start=1)
+        ListedLabel(
+            n, n, "solid", str(n), 1, "", tuple(phrase(text, *s) for s in group)
+        )
+        for n, group in enumerate(spans, start=1)
     ]
 
 
@@ -61,7 +63,7 @@ def test_stretches_match_a_count_by_characters() -> None:
             ]
             for _ in range(3)
         ]
-        stretches = cut_text(text, shown(text, *spans))
+        stretches = cut_text(text, listed(text, *spans))
         assert "".join(stretch.text for stretch in stretches) == text
         begin = 0
         for stretch in stretches:
@@ -78,7 +80,7 @@ def test_stretches_match_a_count_by_characters() -> None:
 def test_overlapping_labels_have_lines_of_their_own_all_along() -> None:
     # 1 and 2 overlap, and so do 2 and 3; 1 and 3 may share a line.
     spans = [[(0, 5, 1.0)], [(3, 9, 1.0)], [(7, 12, 1.0)]]
-    stretches = cut_text("x" * 14, shown("x" * 14, *spans))
+    stretches = cut_text("x" * 14, listed("x" * 14, *spans))
     lanes: dict[int, set[int]] = {}
     for stretch in stretches:
         used = [mark.lane for mark in stretch.marks]
@@ -93,7 +95,7 @@ def test_lanes_of_no_label() -> None:
 
 
 def test_a_number_stands_where_a_labels_claim_ends() -> None:
-    stretches = cut_text("abcdef", shown("abcdef", [(0, 2, 1.0), (2, 4, 0.4)]))
+    stretches = cut_text("abcdef", listed("abcdef", [(0, 2, 1.0), (2, 4, 0.4)]))
     assert [(s.text, [m.ends for m in s.marks]) for s in stretches] == [
         ("ab", [False]),
         ("cd", [True]),
@@ -103,7 +105,7 @@ def test_a_number_stands_where_a_labels_claim_ends() -> None:
 
 def test_tint_grows_with_strength_in_three_steps() -> None:
     spans = [(0, 1, 3.0), (1, 2, 1.5), (2, 3, 0.3)]
-    stretches = cut_text("abc", shown("abc", spans))
+    stretches = cut_text("abc", listed("abc", spans))
     assert [stretch.marks[0].level for stretch in stretches] == [3, 2, 1]
 
 

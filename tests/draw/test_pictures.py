@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from textcapsules.base.errors import ConfigError, DataError
-from textcapsules.draw import pictures as clouds
+from textcapsules.draw import pictures
 from textcapsules.draw.palette import DARK, LIGHT
 from textcapsules.draw.pictures import (
     draw_cloud,
@@ -223,8 +223,8 @@ def test_cloud_without_its_library_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wordcloud", None)
     with pytest.raises(ConfigError, match=r"pip install 'textcapsules\[explain\]'"):
         draw_cloud([PhraseTotal("x", 1.0, 1)])
-    monkeypatch.setattr(clouds, "find_spec", lambda name: None)
-    assert not clouds.can_draw_clouds()
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
+    assert not pictures.can_draw_clouds()
 
 
 def test_phrases_across_lines_are_named_on_one() -> None:

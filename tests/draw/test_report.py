@@ -10,7 +10,7 @@ import torch
 from pages import NASTY, Page, check_page
 from textcapsules.base.errors import ConfigError, DataError
 from textcapsules.data.example import Example
-from textcapsules.draw import report as reasons
+from textcapsules.draw import report as drawing
 from textcapsules.draw.report import render_report
 from textcapsules.inference.evaluate import evaluate
 from textcapsules.inference.report import (
@@ -208,7 +208,7 @@ def test_long_texts_are_cut_on_the_page() -> None:
 def test_page_without_the_cloud_library_lists_the_phrases(
     found: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasons, "can_draw_clouds", lambda: False)
+    monkeypatch.setattr(drawing, "can_draw_clouds", lambda: False)
     page = check_page(render_report(found))
     assert not [a for a in page.all("img") if "Tag cloud" in a["alt"]]
     assert len(page.inside("p", "words")) >= 6

@@ -110,7 +110,7 @@ def test_the_verdict_follows_the_figures():
     assert "couplings is less" in compare(
         "couplings", "gradient", {**measured, "gradient": Remaining(low - 0.1, high)}
     )
-    assert "not clearly apart" in compare("couplings", "integrated", measured)
+    assert "do not clearly differ" in compare("couplings", "integrated", measured)
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -34,9 +34,9 @@ __all__ = [
     "Cells",
     "Figure",
     "Highlight",
+    "ListedLabel",
     "Mark",
     "Picture",
-    "ShownLabel",
     "Stretch",
     "colophon",
     "connection_histograms",
@@ -74,7 +74,7 @@ class Stretch(NamedTuple):
     marks: tuple[Mark, ...]
 
 
-class ShownLabel(NamedTuple):
+class ListedLabel(NamedTuple):
     """A label in the list below the text."""
 
     number: int
@@ -90,7 +90,7 @@ class Highlight(NamedTuple):
     """A text ready to be drawn."""
 
     stretches: tuple[Stretch, ...]
-    labels: tuple[ShownLabel, ...]
+    labels: tuple[ListedLabel, ...]
     known: int  # of the words read
     words: int
 
@@ -107,18 +107,18 @@ def highlight(
     names = [label.label for label in explanation.labels]
     wanted = dict.fromkeys((*explanation.predicted, *true))
     places = [names.index(name) for name in wanted if name in names]
-    shown = []
+    listed = []
     for place, style in zip(places, pick_styles(places), strict=True):
-        label, number = explanation.labels[place], len(shown) + 1
+        label, number = explanation.labels[place], len(listed) + 1
         verdict = "" if explanation.true is None else judge(label, true)
         phrases = tuple(p for p in label.phrases if p.strength > 0)[:top]
-        shown.append(
-            ShownLabel(number, *style, label.label, label.score, verdict, phrases)
+        listed.append(
+            ListedLabel(number, *style, label.label, label.score, verdict, phrases)
         )
-    stretches = cut_text(explanation.text[:longest], shown)
+    stretches = cut_text(explanation.text[:longest], listed)
     if longest is not None and len(explanation.text) > longest:
         stretches = (*stretches, Stretch("…", ()))
-    return Highlight(stretches, tuple(shown), explanation.known, explanation.words)
+    return Highlight(stretches, tuple(listed), explanation.known, explanation.words)
 
 
 def pick_styles(places: Sequence[int]) -> list[tuple[int, str]]:
@@ -138,7 +138,7 @@ def judge(label: LabelExplanation, true: Sequence[str]) -> str:
     return "right" if label.label in true else "wrong"
 
 
-def cut_text(text: str, labels: Sequence[ShownLabel]) -> tuple[Stretch, ...]:
+def cut_text(text: str, labels: Sequence[ListedLabel]) -> tuple[Stretch, ...]:
     """Cut a text at the ends of the labels' phrases."""
     ends = {end for label in labels for p in label.phrases for end in (p.start, p.end)}
     cuts = sorted({0, len(text), *(end for end in ends if end < len(text))})
@@ -171,7 +171,7 @@ def pick_lanes(levels: Sequence[Sequence[int]]) -> list[int]:
     return lanes
 
 
-def label_level(label: ShownLabel, start: int, end: int) -> int:
+def label_level(label: ListedLabel, start: int, end: int) -> int:
     """Return how strongly a label claims a stretch, 0 where it does not.
 
     The levels divide the range from zero to the label's strongest phrase evenly. The
@@ -276,7 +276,7 @@ def render_explanations(
 
 def render_highlight(explanation: Explanation, *, top: int = 5) -> str:
     """Return a part of a page for a notebook: the text with its phrases marked."""
-    return render("notebook.html.j2", shown=highlight(explanation, top=top))
+    return render("notebook.html.j2", text=highlight(explanation, top=top))
 
 
 def phrase_matrix(

@@ -278,6 +278,6 @@ def compare(one: str, other: str, measured: dict[str, Remaining]) -> str:
     error = gap.std() / np.sqrt(len(gap))
     figures = f"{gap.mean():+.3f}, standard error {error:.3f}"
     if abs(gap.mean()) <= CLEAR * error:
-        return f"{one} and {other} are not clearly apart ({figures})."
+        return f"{one} and {other} do not clearly differ ({figures})."
     more = "more" if gap.mean() > 0 else "less"
     return f"{one} is {more} faithful than {other} ({figures})."

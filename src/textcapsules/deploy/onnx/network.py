@@ -127,19 +127,19 @@ def is_per_child(classes: nn.Module) -> bool:
 
 
 def write_embedding(graph: Graph, embedding: nn.Embedding, ids: str) -> str:
-    """Look words up, those with fixed vectors in a table of half precision."""
-    own = graph.constant(as_array(embedding.weight))
+    """Look words up; those with fixed vectors are in a table of half precision."""
+    trained = graph.constant(as_array(embedding.weight))
     if not isinstance(embedding, WordEmbedding) or not len(embedding.extra):
-        return graph.op("Gather", own, ids)
+        return graph.op("Gather", trained, ids)
     n_words = graph.integers(embedding.num_embeddings)
-    is_own = graph.op("Less", ids, n_words)
+    is_trained = graph.op("Less", ids, n_words)
     first = graph.integers(0)
-    vectors = graph.op("Gather", own, graph.op("Where", is_own, ids, first))
+    vectors = graph.op("Gather", trained, graph.op("Where", is_trained, ids, first))
     others = graph.constant(as_array(embedding.extra), dtype="float16")
     place = graph.op("Max", graph.op("Sub", ids, n_words), first)
     fixed = to_float(graph, graph.op("Gather", others, place))
-    is_own = graph.op("Unsqueeze", is_own, graph.integers(2))
-    return graph.op("Where", is_own, vectors, fixed)
+    is_trained = graph.op("Unsqueeze", is_trained, graph.integers(2))
+    return graph.op("Where", is_trained, vectors, fixed)
 
 
 def repeat_first(graph: Graph, columns: str, times: int) -> str:
