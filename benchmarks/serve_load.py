@@ -1,8 +1,8 @@
 """Load on `textcapsules serve`: throughput, latency, faults and memory.
 
-Starts the service as a process of its own and, from this one, lets some clients ask it
-for as long as told, one request after the other on a connection each. Every answer is
-compared with `TextClassifier.predict`'s.
+Starts the service as a separate process and sends it requests from this one. Every
+client has one connection and sends one request after the other. Every answer is
+compared with that of `TextClassifier.predict`.
 
     python benchmarks/serve_load.py runs/demo/model --seconds 60 --out load.json
 """
@@ -25,11 +25,11 @@ from urllib.parse import urlsplit
 from textcapsules.data.tickets import read_tickets
 from textcapsules.model.classifier import TextClassifier
 
-WARM_UP = 200  # requests before the first look at the memory
+WARM_UP = 200  # requests before the memory is first measured
 
 
 class Load:
-    """What some clients have asked and got."""
+    """The requests of some clients, their times and their outcomes."""
 
     def __init__(
         self, port: int, requests: list[tuple[bytes, list[list[str]]]]
@@ -40,7 +40,7 @@ class Load:
         self.stop = threading.Event()
 
     def client(self, first: int) -> None:
-        """Ask one request after the other until told to stop."""
+        """Send one request after the other until `stop` is set."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         place = first
         while not self.stop.is_set():
@@ -53,7 +53,7 @@ class Load:
         connection.close()
 
     def run(self, clients: int, seconds: float, at_least: int = 0) -> float:
-        """Let clients ask for some seconds and some requests; return the seconds."""
+        """Send requests for some seconds, and at least so many; return the seconds."""
         self.stop.clear()
         step = len(self.requests) // clients
         threads = [
@@ -88,7 +88,7 @@ def ask(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, bytes
 
 
 def outcome(status: int, reply: bytes, expected: list[list[str]]) -> str:
-    """Say what became of a request."""
+    """Return `right`, or what was wrong with an answer."""
     if status != 200:
         return f"status {status}"
     labels = [one["labels"] for one in json.loads(reply)["predictions"]]
@@ -98,7 +98,7 @@ def outcome(status: int, reply: bytes, expected: list[list[str]]) -> str:
 def make_requests(
     model: Path, texts_each: int, explain: bool
 ) -> list[tuple[bytes, list[list[str]]]]:
-    """Return bodies made of test tickets, and the labels they must come back with."""
+    """Return bodies made of test tickets, and the labels expected for each."""
     texts = [example.text for example in read_tickets("tickets-multi").test]
     predictions = TextClassifier.load(model, "cpu").predict(texts)
     labels = [list(prediction.labels) for prediction in predictions]
@@ -131,7 +131,7 @@ def start_service(model: Path, flags: list[str]) -> tuple[subprocess.Popen, int]
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run the load and return its record."""
+    """Send the load and return its record."""
     requests = make_requests(options.model, options.texts, options.explain)
     service, port = start_service(options.model, options.flags)
     try:
@@ -186,8 +186,8 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--requests", type=int, default=0, help="go on until so many")
-    parser.add_argument("--texts", type=int, default=1, help="in a request")
+    parser.add_argument("--requests", type=int, default=0, help="at least so many")
+    parser.add_argument("--texts", type=int, default=1, help="per request")
     parser.add_argument("--explain", action="store_true")
     parser.add_argument("--out", type=Path)
     options, options.flags = parser.parse_known_args()

@@ -61,7 +61,7 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
         assert title in page.inside("h2")
     matrix = result.single["capsules"].confusion
     assert matrix is not None
-    assert "true one down" in " ".join(page.inside("p", "note"))
+    assert "one row per true label" in " ".join(page.inside("p", "note"))
     assert str(matrix.max()) in page.inside("td")
 
 

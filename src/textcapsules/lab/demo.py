@@ -30,7 +30,7 @@ DEMO_SYSTEMS = {"capsules": "capsule network", "tfidf": "TF-IDF + logistic regre
 
 
 class DemoResult(NamedTuple):
-    """The trained model and both systems' figures, single test and multi test."""
+    """The trained model, and the figures of both systems on both test sets."""
 
     classifier: TextClassifier
     single: dict[str, Evaluation]  # by system
@@ -39,10 +39,10 @@ class DemoResult(NamedTuple):
 
 
 def demo_config() -> RunConfig:
-    """Return the options: preset best, made small, for two cores and about a minute.
+    """Return preset best with a smaller network, for about a minute on two cores.
 
-    Without word vectors from a file there is more to learn: whole words are dropped in
-    training, and some tickets are joined. Chosen on dev among some fifty settings
+    Without word vectors from a file, dropping whole words in training and joining some
+    tickets helps. Dev chose these options among some fifty settings
     (reproduction/FINDINGS.md).
     """
     return preset("best").replace(
@@ -66,7 +66,7 @@ def run_demo(
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> DemoResult:
-    """Train, judge and write a report into `folder`."""
+    """Train and evaluate both systems, and write a report into `folder`."""
     folder = Path(folder)
     check_outputs(folder, overwrite)
     classifier = train(
@@ -92,7 +92,7 @@ def run_demo(
 
 
 def check_outputs(folder: Path, overwrite: bool) -> None:
-    """Refuse to replace a report unless told to."""
+    """Refuse to replace a report without `overwrite`."""
     for name in OUTPUTS:
         if (folder / name).exists() and not overwrite:
             raise WriteError(

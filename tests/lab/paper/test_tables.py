@@ -94,7 +94,7 @@ def test_mean_spread_difference_and_number_of_runs(tmp_path):
     assert rows(section(text, "Table 1"), "fastText")[0][1:] == ["-"] * 7
 
 
-def test_capsules_against_the_best_rival(tmp_path):
+def test_capsules_are_compared_with_the_best_baseline(tmp_path):
     records = Records(tmp_path)
     add_accuracies(
         records,
@@ -121,7 +121,7 @@ def test_capsules_against_the_best_rival(tmp_path):
     assert tests[1:] == ["Capsule-B searched", *expected]
 
 
-def test_preset_best_meets_the_cnn_too(tmp_path):
+def test_preset_best_is_compared_with_the_cnn_too(tmp_path):
     records = Records(tmp_path)
     for only, accuracy in (
         ("capsule_b_best/mr", 0.8),
@@ -137,7 +137,7 @@ def test_preset_best_meets_the_cnn_too(tmp_path):
     ]
 
 
-def test_routing_and_shared_transforms_meet_what_differs_in_one_thing(tmp_path):
+def test_routing_and_sharing_are_compared_with_their_controls(tmp_path):
     records = Records(tmp_path)
     for only, accuracy in (
         ("capsule_b/mr", 0.8),
@@ -241,7 +241,7 @@ def test_thresholds_per_label_stand_where_single_texts_calibrate_too(tmp_path):
     ]
 
 
-def test_margin_line_of_a_rival_meets_the_capsules_own_loss(tmp_path):
+def test_margin_line_of_a_baseline_is_compared_with_capsules(tmp_path):
     records = Records(tmp_path)
     for only, setting, right in (
         ("capsule_b/reuters-full", "accuracy", "fe"),
@@ -276,11 +276,11 @@ def test_corpora_stand_beside_the_papers_counts(tmp_path):
     assert row[1:] == [*counts, "01234567", "98.7", "-"]
 
 
-def test_true_vectors_are_shown_where_a_record_tells_them(tmp_path):
+def test_true_vectors_are_shown_if_a_record_has_their_share(tmp_path):
     records = Records(tmp_path)
-    told = {"file": "v.npz", "tokens": 0.8, "real_tokens": 0.6}
+    shares = {"file": "v.npz", "tokens": 0.8, "real_tokens": 0.6}
     for cell in cells("table1", "capsule_b/mr"):
-        add(records, cell, {"accuracy": 0.8, "right": "ff"}, vectors=told)
+        add(records, cell, {"accuracy": 0.8, "right": "ff"}, vectors=shares)
     row = rows(section(page(records), "Corpora"), "mr")[0]
     assert row[-2:] == ["80.0", "75.0"]
     assert rows(section(page(records), "Corpora"), "trec")[0][-2:] == ["-", "-"]

@@ -261,7 +261,7 @@ class Campaign:
         """Write which shares of every corpus's words have a vector, and a true one.
 
         A file of vectors may hold estimates beside true vectors. Records of runs made
-        before files marked the true ones lack that share, so it is measured apart.
+        before files marked the true ones lack that share, so it is measured separately.
         """
         entry = SYSTEMS["cnn_static"]  # reads words like every system with vectors
         shares = {
