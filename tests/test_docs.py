@@ -307,6 +307,7 @@ def reader(
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_blocks_run(path: Path, reader: Reader) -> None:
     for block in blocks_of(path.name, path.read_text(encoding="utf-8")):

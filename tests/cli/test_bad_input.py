@@ -261,6 +261,7 @@ def test_broken_utf8_on_stdin_is_told_with_its_line():
     assert message == "stdin must be UTF-8; got byte 0xe9 in line 2."
 
 
+@pytest.mark.slow
 def test_broken_utf8_in_an_argument_is_told():
     process = spawn("predict", trained_model(), os.fsdecode(b"caf\xe9"))
     _, err = process.communicate()

@@ -142,6 +142,7 @@ def test_existing_out_is_kept_unless_overwrite(texts, tmp_path):
     assert run_cli(*args, "--overwrite").code == 0
 
 
+@pytest.mark.slow
 def test_output_into_a_closed_pipe_ends_quietly(tmp_path):
     given = tmp_path / "lines.txt"
     given.write_text("my cat purr\n" * 5000)
@@ -156,6 +157,7 @@ def test_output_into_a_closed_pipe_ends_quietly(tmp_path):
     assert err == b""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_onto_a_full_disk_is_told():
     with Path("/dev/full").open("wb") as full:
@@ -168,6 +170,7 @@ def test_output_onto_a_full_disk_is_told():
     )
 
 
+@pytest.mark.slow
 def test_any_script_is_printed_in_any_locale():
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     process = spawn("predict", trained_model(), "-", env=locale, stdin=subprocess.PIPE)

@@ -8,6 +8,8 @@ import pytest
 
 from toy import refusal, run_cli, spawn
 
+pytestmark = pytest.mark.slow
+
 # Every table and system, but the networks of characters, which cannot be made small, on
 # one corpus alone, and those that differ from another in an option or two on MR and
 # Reuters.

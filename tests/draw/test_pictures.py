@@ -91,6 +91,7 @@ def filled(svg: bytes, colour: str) -> list[ElementTree.Element]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_png_and_svg_without_scripts(name: str) -> None:
     png, svg = PICTURES[name]("png"), PICTURES[name]("svg")
@@ -100,6 +101,7 @@ def test_pictures_are_png_and_svg_without_scripts(name: str) -> None:
     assert b"prefers-color-scheme:dark" in svg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_same_values_give_the_same_bytes(name: str) -> None:
     assert PICTURES[name]("svg") == PICTURES[name]("svg")

@@ -26,6 +26,8 @@ from textcapsules.inference.report import (
 from textcapsules.model.classifier import TextClassifier
 from toy import toy_rows, trained_model
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = [Example(text, (label,)) for text, label in toy_rows(24, seed=5)]
 WRONG = [Example("cat purr kitten meow", ("dogs",))]
 SEVERAL = [

@@ -15,6 +15,8 @@ from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.texts import explain
 from toy import toy_rows, trained_model
 
+pytestmark = pytest.mark.slow
+
 VIEWS = [(DESKTOP, False), (DESKTOP, True), (PHONE, False), (PHONE, True)]
 IDS = ["desktop", "desktop dark", "phone", "phone dark"]
 

@@ -14,6 +14,8 @@ from textcapsules.model.classifier import MODEL_FILES, TextClassifier
 from textcapsules.training.run import train
 from toy import model_copy, run_cli, tiny_config, toy_file, trained_model
 
+pytestmark = pytest.mark.slow
+
 RUN_FILES = (*MODEL_FILES[:3], "training.json", "checkpoint.safetensors")
 TEXTS = ["my cat purr", "the dog bark", "a bird sing and a dog bark"]
 # Chance decides where these meet a file: several times each.

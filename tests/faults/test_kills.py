@@ -24,9 +24,10 @@ from toy import TINY, run_cli, spawn, toy_file
 
 HARNESS = Path(__file__).with_name("harness.py")
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "fork"), reason="the system has no fork"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),
+]
 
 
 Cycles = list[dict[str, Any]]

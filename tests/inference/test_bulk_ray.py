@@ -30,7 +30,10 @@ from textcapsules.inference.bulk_ray import (
 from textcapsules.model.classifier import TextClassifier
 from toy import TOPICS, refusal, run_cli, toy_text, trained_model
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own making
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # of Ray's own making
+]
 BATCH_ROWS = 4096
 
 

@@ -423,6 +423,7 @@ def test_lime_explains_it() -> None:
     assert strongest & set(TOPICS["cats"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the library's own making
 def test_shap_explains_it() -> None:
     from shap import Explainer

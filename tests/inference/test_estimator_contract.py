@@ -8,12 +8,15 @@ and what is checked is `CapsuleClassifier` behind that reading.
 from typing import Any
 
 import numpy as np
+import pytest
 from sklearn.utils import Tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import validate_data
 
 from textcapsules import CapsuleClassifier
 from toy import TINY_MODEL
+
+pytestmark = pytest.mark.slow
 
 
 class OnNumbers(CapsuleClassifier):

@@ -18,6 +18,8 @@ from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def few_tickets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.score import score_documents
 
+pytestmark = pytest.mark.slow
+
 SMALL: dict[str, Any] = {
     "embedding_size": 6,
     "filters": 5,

@@ -115,6 +115,7 @@ def test_other_systems_count_words_and_characters_too(tmp_path, architecture):
     assert [(one.known, one.words) for one in found] == expected[architecture]
 
 
+@pytest.mark.slow
 def test_moved_folder_without_its_data_serves_another_process(tmp_path):
     train(tiny_config(toy_file(tmp_path), train={"epochs": 1}), tmp_path / "model")
     here = TextClassifier.load(tmp_path / "model").scores(TEXTS)

@@ -63,6 +63,7 @@ def test_labels_are_decided_as_predict_decides_them(decision):
     assert explain(classifier, TEXTS[0], **decision).predicted == predictions[0].labels
 
 
+@pytest.mark.slow
 @methods
 @pytest.mark.parametrize("edges", [False, True])
 def test_a_text_in_a_batch_is_explained_as_alone(method, edges):

@@ -116,6 +116,7 @@ def test_what_was_planted_is_named_and_nothing_else(method):
     assert not green.phrases
 
 
+@pytest.mark.slow
 @networks
 def test_integrated_gradients_add_up_to_the_rise_of_the_logit(make):
     network = make().double().eval()
@@ -230,6 +231,7 @@ def test_a_classic_system_is_explained_by_erasure(tmp_path: Path, architecture: 
         explain(classifier, text, method="gradient")
 
 
+@pytest.mark.slow
 def test_a_model_of_characters_is_refused(tmp_path: Path):
     config = tiny_config(toy_file(tmp_path)).replace(
         model={"architecture": "cl-cnn"}, train={"epochs": 1}

@@ -30,6 +30,8 @@ from textcapsules.text.tokenize import tokenize
 from textcapsules.training.run import train
 from toy import tiny_config, write_csv
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"n_train": 1500, "n_dev": 1, "n_test": 1, "n_multi": 80}
 
 

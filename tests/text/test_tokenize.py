@@ -163,6 +163,7 @@ def test_a_composed_character_keeps_all_its_place():
     assert (second.start, second.end) == (6, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("unit", ["a", "'", "a-", "1,", "\u0301", "."])
 def test_long_runs_are_split_in_good_time(rule, unit):

@@ -15,6 +15,8 @@ from textcapsules.training.folder import LOCK, check_unlocked, locked
 from textcapsules.training.run import resume, train
 from toy import TINY, refusal, run_cli, spawn, tiny_config, trained_model
 
+pytestmark = pytest.mark.slow
+
 
 def test_lock_is_held_once_and_leaves_nothing(tmp_path):
     with locked(tmp_path / "m"):

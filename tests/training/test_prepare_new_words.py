@@ -26,6 +26,8 @@ from textcapsules.training.resolve import resolve
 from textcapsules.training.run import resume, train
 from toy import TINY_MODEL, TOPICS, tiny_config, toy_rows, without_sums, write_csv
 
+pytestmark = pytest.mark.slow
+
 NEW = ["tabby", "hound", "raven"]  # of no text but new ones
 ONLY_DEV = "siamese"
 RARE = "lynx"  # once in the training texts

@@ -48,6 +48,7 @@ def test_loss_falls_and_topics_are_learnt(source, tmp_path):
     assert [prediction.labels for prediction in found] == [(name,) for name in TOPICS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "loss", "rate"),
     [

@@ -21,6 +21,8 @@ from textcapsules.training.run import resume, train
 from textcapsules.training.steps import EagerSteps
 from toy import refusal, run_cli, tiny_config, toy_rows, without_sums, write_csv
 
+pytestmark = pytest.mark.slow
+
 # A word, or for characters a letter, gives each text away.
 TOKENS = {"x": "aaaa bbbb", "y": "1111 2222"}
 ROWS = [

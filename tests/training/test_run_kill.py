@@ -11,6 +11,8 @@ from run_folders import folder_content
 from textcapsules.training.checkpoint import epochs_done
 from toy import TINY, run_cli, spawn, toy_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def flags(tmp_path: Path) -> list[str]:

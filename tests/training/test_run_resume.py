@@ -14,6 +14,8 @@ from textcapsules.training import run
 from textcapsules.training.run import resume, train
 from toy import tiny_config, toy_rows, write_csv
 
+pytestmark = pytest.mark.slow
+
 
 class Crash(BaseException):
     """An end after which the program does nothing more."""

@@ -38,6 +38,7 @@ def lengths(network: CapsuleNetwork) -> list[list[float]]:
     return [[float(np.mean(layer)) for layer in branch if layer] for branch in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

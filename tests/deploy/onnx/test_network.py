@@ -14,6 +14,8 @@ from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.score import drop_unreadable, score_documents
 
+pytestmark = pytest.mark.slow
+
 N_WORDS, N_CLASSES, MAX_TOKENS = 50, 3, 20
 SMALL: dict[str, Any] = {
     "embedding_size": 8,

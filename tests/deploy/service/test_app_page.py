@@ -27,7 +27,10 @@ from textcapsules.draw.palette import N_COLOURS, label_style
 from textcapsules.model.classifier import Labels, TextClassifier
 from toy import trained_model
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "none")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=missing() or "none"),
+]
 
 PAIR = "my cat purr kitten whisker, the dog bark puppy leash"
 DOGS = "dog bark puppy leash wag bone dog bark"

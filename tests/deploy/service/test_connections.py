@@ -14,6 +14,8 @@ from textcapsules.deploy.service import run
 from textcapsules.deploy.service.connections import address_of
 from textcapsules.deploy.service.limits import Limits
 
+pytestmark = pytest.mark.slow
+
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 BEGUN = GET[:-2] + b"X-Slow: "
 BODY = json.dumps({"model": "pets", "texts": "cat"}).encode()

@@ -11,6 +11,8 @@ import pytest
 from serving import running, toy_service
 from textcapsules.deploy.service.limits import Limits
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "s3cret-s3cret-s3cret"
 BODY = b'{"model": "pets", "texts": "cat"}'
 LINE = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -26,6 +26,8 @@ from textcapsules.deploy.service.run import (
 from textcapsules.model.classifier import TextClassifier
 from toy import model_copy, refusal, run_cli, trained_model
 
+pytestmark = pytest.mark.slow
+
 # A model that says when it reads a single text, and does not finish before a file is
 # there.
 HELD = """

@@ -22,6 +22,8 @@ from textcapsules.lab.bench.cases import (
 )
 from textcapsules.lab.bench.measure import MachineRates
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

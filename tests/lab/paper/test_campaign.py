@@ -11,6 +11,8 @@ from textcapsules.base.errors import ConfigError, CorpusError, WriteError
 from textcapsules.lab.paper.campaign import Campaign, check_tables
 from textcapsules.lab.paper.place import Place, open_place
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

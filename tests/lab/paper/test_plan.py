@@ -274,6 +274,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "model"), VARIANTS.items())
 def test_a_variant_of_preset_best_differs_in_one_thing(variant, model):
     plan = Plan(folds=1, seeds=1)

@@ -10,6 +10,8 @@ from textcapsules.model.baselines.recurrent import reversal
 from textcapsules.text.tokenize import ALPHABET
 from textcapsules.text.vocabulary import TextTokenizer
 
+pytestmark = pytest.mark.slow
+
 # Zhang, Zhao and LeCun: the alphabet as they print it, and a new line.
 PUBLISHED = "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+-=<>()[]{}"
 TOKENIZER = TextTokenizer.train([], rule="characters")

@@ -132,6 +132,7 @@ def test_vote_free_agrees_with_votes_outputs_and_gradients(
         assert error < 1e-12, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalise", ["none", "total"])
 @pytest.mark.parametrize("backend", ["votes", "vote-free"])
 @pytest.mark.parametrize("squash", FORMULAS)

@@ -23,6 +23,8 @@ from textcapsules.model.kernels.cpu import cache as cpu_cache
 from textcapsules.model.kernels.cpu.cache import Kernel, KernelCache
 from textcapsules.model.kernels.cpu.simd import pointer
 
+pytestmark = pytest.mark.slow
+
 C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

@@ -29,6 +29,8 @@ pytest.importorskip("numba")
 from textcapsules.model.kernels.cpu import call
 from textcapsules.model.kernels.cpu import route as cpu
 
+pytestmark = pytest.mark.slow
+
 PAPER = RoutingOptions()
 NORMAL = RoutingOptions(normalise="total")
 GAIN = 1.5  # of normalised weights

@@ -8,6 +8,8 @@ from textcapsules.model import functional
 from textcapsules.model.kernels.gpu.capsules import primary_capsules_gpu
 from triton_kernels import DEVICE
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("capsules", "vectors", "filters", "filter bias", "weight", "bias")
 # Added to twice the plain code's error, as a share of the largest entry: the order of
 # the sums differs, and in some draws the plain one is lucky.

@@ -8,6 +8,8 @@ from textcapsules.model.kernels.gpu.capsules import squash_gpu
 from textcapsules.model.routing import squash_capsules
 from triton_kernels import DEVICE
 
+pytestmark = pytest.mark.slow
+
 FLOOR = 2e-7  # two roundings of a number near 1
 
 

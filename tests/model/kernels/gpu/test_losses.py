@@ -7,6 +7,8 @@ from textcapsules.model.kernels.gpu.losses import margin_loss_gpu
 from textcapsules.training.losses import margin_loss
 from triton_kernels import DEVICE
 
+pytestmark = pytest.mark.slow
+
 MARGINS = {"m_plus": 0.8, "m_minus": 0.15, "down_weight": 0.4}
 
 

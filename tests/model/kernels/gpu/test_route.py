@@ -21,6 +21,8 @@ from textcapsules.model.routing import RoutingOptions
 from textcapsules.model.routing import route_windows as route_by_any
 from triton_kernels import DEVICE
 
+pytestmark = pytest.mark.slow
+
 PAPER = RoutingOptions()
 TOTAL = RoutingOptions(normalise="total")
 route_windows: Any = partial(route_by_any, backend="vote-free")  # the definition
