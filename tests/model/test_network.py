@@ -1,11 +1,35 @@
-"""What baselines return: probabilities of one class among all, or of each alone."""
+"""What every network declares, and what the baselines return."""
+
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 
-from textcapsules.model.network import ClassOutput
+from textcapsules.config import CLASSIC, ModelConfig, preset
+from textcapsules.model.builder import build_system
+from textcapsules.model.network import ClassOutput, Network, word_embedding
 
 LOGITS = torch.tensor([[0.0, 0.0], [1.0, -1.0]])
+
+
+ARCHITECTURES = [
+    name
+    for name in get_args(get_type_hints(ModelConfig)["architecture"])
+    if name not in CLASSIC
+]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_network_declares_what_training_asks_for(name: str) -> None:
+    model = {"architecture": name, "embedding_size": 4}
+    config = preset("paper").replace(model=model, baseline={"hidden_size": 3})
+    network = build_system(config, n_words=72, n_classes=2)
+    assert isinstance(network, Network) and network.n_classes == 2
+    assert network.capturable is (name != "tree-lstm")
+    assert network.mixed_lengths is (name == "vd-cnn")
+    assert (network.length_step == 8) is (name not in ("cl-cnn", "vd-cnn"))
+    assert (word_embedding(network) is None) is (name in ("cl-cnn", "vd-cnn"))
+    network.constrain()
 
 
 def test_one_label_shares_the_probability() -> None:

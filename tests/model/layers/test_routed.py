@@ -101,11 +101,18 @@ def test_bad_sizes_are_refused(kind: type, sizes: tuple, message: str) -> None:
         kind(*sizes)
 
 
-@pytest.mark.parametrize("options", [{"n_in": 0}, {"window": 0}])
-def test_bad_numbers_of_children_are_refused(options: dict[str, Any]) -> None:
-    kind = ConvCapsules if "window" in options else CapsuleLayer
-    with pytest.raises(ValueError, match="must be a whole number of at least 1; got 0"):
-        kind(5, 3, 4, **options)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_types": 0}, "in_types must be a whole number of at least 1; got 0"),
+        ({"window": 0}, "window must be a whole number of at least 1; got 0"),
+        ({"routing_gain": 0.0}, r"routing_gain must be above 0; got 0\.0"),
+        ({"initialiser": "he"}, "initialiser must be xavier or tensorflow; got 'he'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ConvCapsules(5, 3, 4, **options)
 
 
 @pytest.mark.parametrize("kind", [CapsuleLayer, AttentionLayer, ConvCapsules])

@@ -28,6 +28,7 @@ __all__ = [
     "PrimaryCapsules",
     "WordEmbedding",
     "check_sizes",
+    "counts_like_tensorflow",
     "edge_width",
     "ngram_capsules",
     "position_mask",
@@ -47,6 +48,15 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(
                 f"{name} must be a whole number of at least 1; got {size!r}."
             )
+
+
+def counts_like_tensorflow(initialiser: str) -> bool:
+    """Tell whether the fans of first weights are counted as TensorFlow does."""
+    if initialiser not in ("xavier", "tensorflow"):
+        raise ValueError(
+            f"initialiser must be xavier or tensorflow; got {initialiser!r}."
+        )
+    return initialiser == "tensorflow"
 
 
 def position_mask(mask: Tensor | None, values: Tensor) -> Tensor:
@@ -153,7 +163,8 @@ class NgramConv(nn.Module):
         fan_in = ngram_size * in_size
         # TensorFlow saw a (K1, V, 1, B) kernel, an image with one channel: its fan-out
         # counts the embedding too, which makes the first weights 5.5 times smaller.
-        fan_out = filters * (fan_in if initialiser == "tensorflow" else ngram_size)
+        wide = counts_like_tensorflow(initialiser)
+        fan_out = filters * (fan_in if wide else ngram_size)
         xavier_(self.conv.weight, fan_in, fan_out)
         nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
 
@@ -231,10 +242,10 @@ class JointNgrams(nn.Module):
         mask = position_mask(mask, vectors)
         inside = window_mask(mask, self.ngram_size, self.stride)
         reach = (inside.shape[1] - 1) * self.stride  # from the first n-gram to the last
-        features = [
-            part(vectors[:, start : start + reach + part.ngram_size])[0]  # type: ignore[operator]
-            for part, start in zip(self.parts, self.starts(), strict=True)
-        ]
+        features = []
+        for part, start in zip(self.parts, self.starts(), strict=True):
+            seen = slice(start, start + reach + part.ngram_size)  # type: ignore[operator]
+            features.append(part(vectors[:, seen], mask[:, seen])[0])
         return torch.cat(features, 2), inside
 
 

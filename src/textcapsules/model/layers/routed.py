@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from textcapsules.model.layers.local import (
     PrimaryCapsules,
     check_sizes,
+    counts_like_tensorflow,
     position_mask,
     window_mask,
     xavier_,
@@ -76,11 +77,13 @@ class RoutedLayer(nn.Module):
         check_sizes(in_size=in_size, out_size=out_size, n_out=n_out)
         if n_in is not None:
             check_sizes(n_in=n_in)
+        if not routing_gain > 0:
+            raise ValueError(f"routing_gain must be above 0; got {routing_gain!r}.")
         self.options, self.backend, self.precision = options, "auto", "ieee"
         lead = () if n_in is None else (n_in,)
         self.transform = nn.Parameter(torch.empty(*lead, n_out, in_size, out_size))
         # TensorFlow saw one (D, J·H) kernel; each parent's own map is (D, H).
-        fan_out = out_size * n_out if initialiser == "tensorflow" else out_size
+        fan_out = out_size * (n_out if counts_like_tensorflow(initialiser) else 1)
         xavier_(self.transform, in_size, fan_out, transform_gain)
         self.bias = nn.Parameter(torch.zeros(*lead, n_out, out_size)) if bias else None
         # Its logarithm is learnt, so that it stays above zero.
@@ -209,6 +212,8 @@ class ConvCapsules(RoutedLayer):
         learn_gain: bool = True,
     ) -> None:
         check_sizes(window=window)
+        if in_types is not None:
+            check_sizes(in_types=in_types)
         super().__init__(
             in_size,
             out_size,
