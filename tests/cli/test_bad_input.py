@@ -177,6 +177,7 @@ def test_name_too_long_is_told(source, place):
     assert listing() == ["toy.csv"]
 
 
+@pytest.mark.slow
 def test_other_verbs_tell_a_name_too_long(source):
     page = f"{'p' * 300}.html"
     model = trained_model()
@@ -356,6 +357,7 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_real_full_disk_is_one_line_for_each_verb(source, tiny_disk):
     big = [(text * 40, label) for text, label in toy_rows(60)]
     path = write_csv(Path("big.csv"), big)

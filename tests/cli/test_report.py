@@ -14,6 +14,7 @@ def table(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "more.csv", toy_rows(12, seed=9))
 
 
+@pytest.mark.slow
 def test_report_of_a_file_is_written_and_named(tmp_path: Path, table: Path) -> None:
     out = tmp_path / "page.html"
     args = ("--data", table, "--out", out, "--sample", 3, "--examples", 1, "--json")
@@ -54,6 +55,7 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, table: Path) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_missing_cloud_library_is_told(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def tables(draw):
     return path, names, rows, delimiter if "csv" in path.lower() else None
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(tables())
 def test_what_is_written_is_read_again(tmp_path_factory, table):

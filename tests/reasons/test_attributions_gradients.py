@@ -48,6 +48,7 @@ def test_gradient_is_the_slope_of_a_fading_word(options):
         )
 
 
+@pytest.mark.slow
 def test_integrated_gradients_add_up_to_the_rise_from_zero_vectors():
     network = random_network()
     ids, mask = two_texts()

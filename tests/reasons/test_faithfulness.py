@@ -15,6 +15,8 @@ from textcapsules.reasons.faithfulness import SHARES, Remaining, compare, rank_t
 from textcapsules.reasons.faithfulness import measure_faithfulness as measure
 from textcapsules.reasons.methods import capsule_network
 
+pytestmark = pytest.mark.slow
+
 FILLERS = " ".join(WORDS[:19])
 
 

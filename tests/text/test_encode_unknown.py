@@ -15,6 +15,8 @@ from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from toy import FILLERS, TOPICS, tiny_config, toy_file, toy_rows
 
+pytestmark = pytest.mark.slow
+
 
 def several(folder: Path, unknown: str) -> RunConfig:
     """Return a tiny run that is to give several labels."""

@@ -37,6 +37,7 @@ grid_scores = st.lists(  # few levels, so that ties are common
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact-match", "micro-f1"])
 @given(levels=grid_scores, seed=st.integers(0, 99))
 @settings(max_examples=120, deadline=None)

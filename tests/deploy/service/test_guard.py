@@ -8,6 +8,8 @@ from serving import running, toy_service
 from textcapsules.deploy.service.app import create_app
 from textcapsules.deploy.service.limits import Limits
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "s3cret-s3cret-s3cret"
 OPEN = ["/", "/app.js", "/style.css", "/icon.svg", "/healthz", "/readyz"]
 CLOSED = ["/v1/models", "/metrics", "/openapi.json"]

@@ -11,6 +11,8 @@ from textcapsules.deploy.service.limits import Limits
 schemathesis = pytest.importorskip("schemathesis")
 from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 empty = Service([], Limits())  # the description does not depend on the models
 schema = schemathesis.openapi.from_dict(create_app(empty).openapi())
 

@@ -9,6 +9,8 @@ from textcapsules.config import PRESETS, RunConfig
 from textcapsules.lab.paper.plan import LADDER, TABLES, Cell, Plan, differences, select
 from textcapsules.lab.paper.systems import N_SETTINGS, SYSTEMS, TUNED
 
+pytestmark = pytest.mark.slow
+
 FALLING = list(LADDER)[list(LADDER).index("rate 0.002, rising and falling") :]
 
 
@@ -274,7 +276,6 @@ VARIANTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "model"), VARIANTS.items())
 def test_a_variant_of_preset_best_differs_in_one_thing(variant, model):
     plan = Plan(folds=1, seeds=1)

@@ -15,6 +15,8 @@ from textcapsules.lab.paper.runs import bits
 from textcapsules.lab.paper.systems import TUNED
 from textcapsules.lab.paper.tables import plot_losses, render_tables
 
+pytestmark = pytest.mark.slow
+
 PLAN = Plan(folds=3, seeds=2)
 
 

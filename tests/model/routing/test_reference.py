@@ -90,6 +90,7 @@ def some_gain(options: RoutingOptions) -> torch.Tensor | None:
     return torch.tensor(GAIN, dtype=torch.float64, requires_grad=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=str)
 def test_votes_agree_with_the_scalar_loop(options: RoutingOptions) -> None:
     for shared, bias, mask in itertools.product((True, False), repeat=3):
