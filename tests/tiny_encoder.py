@@ -8,10 +8,42 @@ from transformers import AutoConfig, AutoModel
 
 __all__ = ["KINDS", "write_encoder"]
 
-WORDS = (
-    "the a my you it is not and cat dog purr bark meow growl feed walk fur tail paw app "
-    "crash ##es ##ing ##s card charge ##d twice hello . , ! ? $"
-).split()
+WORDS = [
+    "the",
+    "a",
+    "my",
+    "you",
+    "it",
+    "is",
+    "not",
+    "and",
+    "cat",
+    "dog",
+    "purr",
+    "bark",
+    "meow",
+    "growl",
+    "feed",
+    "walk",
+    "fur",
+    "tail",
+    "paw",
+    "app",
+    "crash",
+    "##es",
+    "##ing",
+    "##s",
+    "card",
+    "charge",
+    "##d",
+    "twice",
+    "hello",
+    ".",
+    ",",
+    "!",
+    "?",
+    "$",
+]
 SPECIAL = {
     "bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]"),
     "roberta": ("<s>", "<pad>", "</s>", "<unk>"),

@@ -147,6 +147,14 @@ class TextConfig(Checked):
         "none: vectors start at random",
         common=True,
     )
+    encoder: str | None = option(
+        None,
+        "Pretrained encoder whose states replace word vectors: a folder with "
+        "config.json, tokenizer.json and safetensors, a name of the Hugging Face hub "
+        "such as thenlper/gte-small, or all-MiniLM-L6-v2 if its package is installed. "
+        "It reads a text sentence by sentence, and its weights are not trained",
+        common=True,
+    )
     words_from: Literal["auto", "train", "corpus", "vectors"] = option(
         "auto",
         "Words known besides those of the training texts. train: none; vectors: "

@@ -18,6 +18,7 @@ from textcapsules.base.files import write_text
 from textcapsules.config import CAPSULES
 from textcapsules.inference.estimator import CapsuleClassifier
 from textcapsules.model.classifier import MODEL_FILES, TextClassifier
+from textcapsules.text.encoder import ENCODER_FILES
 
 __all__ = ["dev_figures", "from_pretrained", "model_card", "push_to_hub"]
 
@@ -171,7 +172,7 @@ def from_pretrained(
             local_files_only=local_files_only,
             token=token,
             endpoint=endpoint,
-            allow_patterns=list(MODEL_FILES),
+            allow_patterns=[*MODEL_FILES, *ENCODER_FILES],
             library_name=LIBRARY,
             library_version=__version__,
         )

@@ -33,6 +33,7 @@ from textcapsules.model.layers import (
 )
 from textcapsules.model.network import Network
 from textcapsules.model.routing import RoutingOptions
+from textcapsules.text.encoder import EncoderEmbedding, SentenceStates
 
 __all__ = [
     "System",
@@ -73,6 +74,7 @@ def build_system(
     vectors: Tensor | None = None,
     extra: Tensor | None = None,
     word_classes: Tensor | None = None,
+    states: SentenceStates | None = None,
 ) -> System:
     """Build what a whole configuration describes, with fresh weights or unfitted.
 
@@ -97,6 +99,7 @@ def build_system(
         baseline=config.baseline,
         several=several,
         word_classes=word_classes,
+        states=states,
     )
 
 
@@ -111,6 +114,7 @@ def build_network(
     baseline: BaselineConfig | None = None,
     several: bool = False,
     word_classes: Tensor | None = None,
+    states: SentenceStates | None = None,
 ) -> Any:  # which kind, the configuration decides
     """Build the network a configuration describes, with fresh weights.
 
@@ -125,6 +129,7 @@ def build_network(
         baseline: further options of networks that are no capsule networks.
         several: whether a text may have several classes, for those networks.
         word_classes: (n_words,) kinds of words, for the lr-lstm.
+        states: of a pretrained encoder, in place of word vectors.
     """
     baseline = baseline or BaselineConfig()
     if config.architecture in CHARACTERS:
@@ -136,19 +141,26 @@ def build_network(
             length=max_tokens,
             several=several,
         )
-    if vectors is None:
-        vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
-    embedding = build_embedding(config, vectors, extra)
+    if states is not None:
+        embedding = EncoderEmbedding(states)
+    else:
+        if vectors is None:
+            vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
+        embedding = build_embedding(config, vectors, extra)
     if config.architecture in CAPSULES:
-        return build_capsules(config, embedding, n_classes, max_tokens)
-    return build_word_network(
-        config,
-        baseline,
-        embedding,
-        n_classes=n_classes,
-        several=several,
-        word_classes=word_classes,
-    )
+        network = build_capsules(config, embedding, n_classes, max_tokens)
+    else:
+        network = build_word_network(
+            config,
+            baseline,
+            embedding,
+            n_classes=n_classes,
+            several=several,
+            word_classes=word_classes,
+        )
+    if states is not None:  # the host looks up which sentences are in a batch
+        network.capturable = False
+    return network
 
 
 def build_embedding(
@@ -171,7 +183,10 @@ def build_embedding(
 
 
 def build_capsules(
-    config: ModelConfig, embedding: nn.Embedding, n_classes: int, max_tokens: int
+    config: ModelConfig,
+    embedding: nn.Embedding | EncoderEmbedding,
+    n_classes: int,
+    max_tokens: int,
 ) -> CapsuleNetwork:
     """Build the n-gram networks over an embedding."""
     if max_tokens < min_tokens(config):

@@ -27,6 +27,7 @@ from textcapsules.model.layers import (
 )
 from textcapsules.model.network import Network
 from textcapsules.model.routing import Routed
+from textcapsules.text.encoder import EncoderEmbedding
 
 __all__ = [
     "BranchRouting",
@@ -112,7 +113,7 @@ class CapsuleNetwork(Network):
 
     def __init__(
         self,
-        embedding: nn.Embedding,
+        embedding: nn.Embedding | EncoderEmbedding,
         branches: list[NgramBranch],
         *,
         n_classes: int,

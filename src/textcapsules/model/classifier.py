@@ -51,6 +51,13 @@ from textcapsules.model.builder import System, build_system
 from textcapsules.model.network import EXTRA, saved_tensors
 from textcapsules.model.score import highest, score_documents
 from textcapsules.text.encode import Cuts, Encoder
+from textcapsules.text.encoder import (
+    ENCODER_FILES,
+    EncoderEmbedding,
+    SentenceStates,
+    read_encoder,
+)
+from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
 
 if TYPE_CHECKING:
@@ -159,7 +166,7 @@ class TextClassifier:
     def __init__(
         self,
         config: RunConfig,
-        tokenizer: TextTokenizer,
+        tokenizer: TextTokenizer | PieceTokenizer,
         labels: Labels,
         network: System,
         record: dict[str, Any] | None = None,
@@ -304,7 +311,7 @@ class TextClassifier:
             self.network.save(weights)
         else:
             write_tensors(weights, saved_tensors(self.network))
-        names = (*SETUP_FILES, weights.name)
+        names = (*setup_files(self.config), weights.name)
         sums = {name: file_sha256(folder / name) for name in names}
         write_record(folder, self.record, sums)
 
@@ -312,6 +319,9 @@ class TextClassifier:
         """Write all that is known before training: options, vocabulary and labels."""
         write_config(folder, self.config)
         self.tokenizer.save(folder / "tokenizer.json")
+        states = encoder_states(self.network)
+        if states is not None:
+            states.save(folder)
         self.save_labels(folder)
 
     def save_labels(self, folder: Path) -> None:
@@ -334,15 +344,34 @@ class TextClassifier:
                 f"{weights.name} was written. Finish it with `textcapsules train "
                 f"--resume {folder}`."
             )
-        tokenizer = TextTokenizer.load(folder / "tokenizer.json")
+        states = None
+        if config.text.encoder is not None:
+            tokenizer, states = read_encoder(folder)
+        else:
+            tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")
         # After reading: a file without end would never be summed up.
-        check_sums(folder, sums, SETUP_FILES)
-        network = load_network(config, tokenizer.n_words, len(labels.names), weights)
+        check_sums(folder, sums, setup_files(config))
+        network = load_network(
+            config, tokenizer.n_words, len(labels.names), weights, states
+        )
         check_sums(folder, sums, [weights.name])
         if not isinstance(network, ClassicSystem):
             network.to(pick_device(device)).eval()
         return cls(config, tokenizer, labels, network, record)
+
+
+def setup_files(config: RunConfig) -> tuple[str, ...]:
+    """Return the names of the files that are known before training."""
+    return (
+        SETUP_FILES if config.text.encoder is None else (*SETUP_FILES, *ENCODER_FILES)
+    )
+
+
+def encoder_states(network: System) -> SentenceStates | None:
+    """Return what a network reads in place of word vectors, where it does."""
+    embedding = getattr(network, "embedding", None)
+    return embedding.states if isinstance(embedding, EncoderEmbedding) else None
 
 
 def weights_file(config: RunConfig) -> str:
@@ -427,7 +456,13 @@ def are_valid(labels: Labels) -> bool:
     )
 
 
-def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) -> System:
+def load_network(
+    config: RunConfig,
+    n_words: int,
+    n_classes: int,
+    path: Path,
+    states: SentenceStates | None = None,
+) -> System:
     """Build and fill the network, and name the file if it does not fit."""
     is_classic = config.model.architecture in CLASSIC
     try:
@@ -437,7 +472,11 @@ def load_network(config: RunConfig, n_words: int, n_classes: int, path: Path) ->
         extra = tensors.pop(EXTRA, None)  # its words are the vocabulary's last
         n_extra = 0 if extra is None else len(extra)
         network = build_system(
-            config, n_words=n_words - n_extra, n_classes=n_classes, extra=extra
+            config,
+            n_words=n_words - n_extra,
+            n_classes=n_classes,
+            extra=extra,
+            states=states,
         )
         if isinstance(network, ClassicSystem):
             network.load(path)

@@ -1,4 +1,5 @@
 """From text to tensor, in order.
 
-`tokenize`, `vocabulary`, `vectors`, `lexicon`, `trees`, `encode`, `batch`.
+`tokenize`, `vocabulary`, `pieces`, `encoder`, `vectors`, `lexicon`, `trees`, `encode`,
+`batch`.
 """

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from textcapsules.base.errors import DataError
 from textcapsules.config import RunConfig
+from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.trees import (
     DependencyParser,
     dependency_document,
@@ -132,7 +133,7 @@ class Encoder:
     def __init__(
         self,
         config: RunConfig,
-        tokenizer: TextTokenizer,
+        tokenizer: TextTokenizer | PieceTokenizer,
         *,
         keep_parses: bool = False,
     ) -> None:

@@ -193,14 +193,19 @@ def fetch_encoder(name: str) -> Path:
         )
     from huggingface_hub import snapshot_download
 
-    files = ["config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
+    files = [
+        "config.json",
+        "tokenizer.json",
+        "*.safetensors",
+        "*.safetensors.index.json",
+    ]
     try:
         return Path(snapshot_download(name, allow_patterns=files))
     except Exception as error:  # of the library, of HTTP, of the network: all one here
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"encoder must be a name that the hub has; got {name!r}, which could not be "
-            f"fetched ({reason}). Check the name and the network, or name a folder."
+            f"encoder must be a name that the hub has; got {name!r}, which could not "
+            f"be fetched ({reason}). Check the name and the network, or name a folder."
         ) from error
 
 
@@ -246,11 +251,11 @@ def damaged(path: Path, error: Exception) -> ModelFolderError:
 
 def build_model(
     values: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
-) -> nn.Module:
+) -> Any:
     """Return the encoder in float32, in evaluation mode, without gradients."""
     from transformers import AutoConfig, AutoModel
 
-    kind = values.get("model_type")
+    kind = str(values.get("model_type"))
     settings = {key: value for key, value in values.items() if key != "model_type"}
     # Its own kind of code is never fetched: `auto_map` names files on the hub.
     settings = {key: value for key, value in settings.items() if key != "auto_map"}
@@ -267,7 +272,9 @@ def build_model(
     prefix = getattr(model, "base_model_prefix", "") + "."
     own = {key.removeprefix(prefix): value.float() for key, value in tensors.items()}
     missing = set(model.state_dict()) - set(own)
-    needed = {key for key in missing if "pooler" not in key and "position_ids" not in key}
+    needed = {
+        key for key in missing if "pooler" not in key and "position_ids" not in key
+    }
     if needed:
         raise ConfigError(
             f"encoder must have all weights of a {kind}; got none for "
@@ -291,7 +298,7 @@ def quiet() -> Iterator[None]:
         library.set_verbosity(level)
 
 
-def longest_sentence(model: nn.Module) -> int:
+def longest_sentence(model: Any) -> int:
     """Return the pieces of a sentence that the encoder can read, special ones apart."""
     limit = getattr(model.config, "max_position_embeddings", None) or 512
     return min(limit, 512) - 8  # RoBERTa's positions begin at 2, and special tokens
@@ -306,7 +313,7 @@ class SentenceStates:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,  # one of transformers' own classes
         settings: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
         *,
@@ -393,7 +400,11 @@ class SentenceStates:
         ids = np.full((len(sentences), longest), padding, dtype=np.int64)
         mask = np.zeros_like(ids)
         for row, pieces in enumerate(sentences):
-            whole = [*self.before, *np.where(pieces < 0, self.unknown, pieces), *self.after]
+            whole = [
+                *self.before,
+                *np.where(pieces < 0, self.unknown, pieces),
+                *self.after,
+            ]
             ids[row, : len(whole)], mask[row, : len(whole)] = whole, 1
         output = self.model(
             input_ids=torch.from_numpy(ids).to(device),
@@ -411,7 +422,7 @@ class EncoderEmbedding(nn.Module):
 
     def __init__(self, states: SentenceStates) -> None:
         super().__init__()
-        self.states = states
+        self.states, self.embedding_dim = states, states.size
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) rows of `PieceTokenizer` to states (B, T, E), zero for padding."""

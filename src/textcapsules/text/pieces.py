@@ -13,7 +13,7 @@ cut like any others, and the sentences are still known.
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,52 @@ MAX_BYTES = 1 << 28  # of a tokenizer's file
 
 # A stop after one of these, or after a single letter, ends no sentence.
 ABBREVIATIONS = frozenset(
-    "approx apr aug bros co corp dec dept dr e.g est etc feb fig gen gov i.e inc jan jr "
-    "jul jun lt ltd mar mr mrs ms mt no nov oct pct prof rep rev sen sep sept sr st u.k "
-    "u.s vs".split()
+    [
+        "approx",
+        "apr",
+        "aug",
+        "bros",
+        "co",
+        "corp",
+        "dec",
+        "dept",
+        "dr",
+        "e.g",
+        "est",
+        "etc",
+        "feb",
+        "fig",
+        "gen",
+        "gov",
+        "i.e",
+        "inc",
+        "jan",
+        "jr",
+        "jul",
+        "jun",
+        "lt",
+        "ltd",
+        "mar",
+        "mr",
+        "mrs",
+        "ms",
+        "mt",
+        "no",
+        "nov",
+        "oct",
+        "pct",
+        "prof",
+        "rep",
+        "rev",
+        "sen",
+        "sep",
+        "sept",
+        "sr",
+        "st",
+        "u.k",
+        "u.s",
+        "vs",
+    ]
 )
 STOP = re.compile(r"([.!?…。！？]+)([\"'”’)\]]*)(?=\s)|\n\s*\n|\n(?=\s*[-*•])")
 LAST_WORD = re.compile(r"[\w.]+$")
@@ -73,8 +116,6 @@ def strip_place(text: str, start: int, end: int) -> tuple[int, int]:
     part = text[start:end]
     start += len(part) - len(part.lstrip())
     return start, max(start, end - (len(part) - len(part.rstrip())))
-
-
 
 
 def split_sentences(rows: NDArray[np.int64], n_pieces: int) -> list[NDArray[np.int64]]:
@@ -133,9 +174,7 @@ class PieceTokenizer:
         """Return the special tokens that the encoder wants before and after a text."""
         bare = self._tokenizer.encode("a", add_special_tokens=False).ids
         whole = self._tokenizer.encode("a", add_special_tokens=True).ids
-        at = next(
-            (n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0
-        )
+        at = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
         return whole[:at], whole[at + len(bare) :]
 
     def encode(self, texts: Sequence[str], max_tokens: int) -> list[NDArray[np.int32]]:
@@ -163,9 +202,7 @@ class PieceTokenizer:
                 for text, places in zip(part, sentences, strict=True)
                 for first, last in places
             ]
-            encoded = iter(
-                self._tokenizer.encode_batch(flat, add_special_tokens=False)
-            )
+            encoded = iter(self._tokenizer.encode_batch(flat, add_special_tokens=False))
             for places in sentences:
                 yield self.join([(first, next(encoded)) for first, _ in places])
 

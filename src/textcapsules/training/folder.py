@@ -21,6 +21,7 @@ from textcapsules.base.errors import ModelFolderError
 from textcapsules.base.files import remove_leftovers, write_error
 from textcapsules.base.sums import read_json
 from textcapsules.model.classifier import FASTTEXT_FILE, MODEL_FILES
+from textcapsules.text.encoder import ENCODER_FILES
 
 __all__ = [
     "CHECKPOINT",
@@ -35,7 +36,7 @@ __all__ = [
 
 CHECKPOINT = "checkpoint.safetensors"
 TENSORBOARD = "tensorboard"
-OUR_FILES = (*MODEL_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
+OUR_FILES = (*MODEL_FILES, *ENCODER_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
 LOCK = ".lock"
 # Errors of file systems without locks, such as some network drives.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)

@@ -24,7 +24,9 @@ from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.network import word_embedding
 from textcapsules.text.encode import Cuts, Encoder, word_ids
+from textcapsules.text.encoder import load_encoder
 from textcapsules.text.lexicon import word_classes
+from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
 from textcapsules.text.vectors import (
     Coverage,
     Vectors,
@@ -67,7 +69,7 @@ class Prepared(NamedTuple):
 
     config: RunConfig  # no option is left on auto
     corpus: Corpus
-    tokenizer: TextTokenizer
+    tokenizer: TextTokenizer | PieceTokenizer
     network: System
     train: Encoded
     dev: Encoded
@@ -83,7 +85,13 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         corpus = load_corpus(config.data)
     check_corpus(corpus)
     config = resolve(config, corpus)
-    tokenizer, n_trained = build_tokenizer(config, corpus)
+    pretrained = None
+    if config.text.encoder is not None:
+        pretrained = load_encoder(config.text.encoder)
+        config = config.replace(model={"embedding_size": pretrained.states.size})
+        tokenizer, n_trained = pretrained.tokenizer, FIRST_PIECE
+    else:
+        tokenizer, n_trained = build_tokenizer(config, corpus)
     encoder = Encoder(config, tokenizer, keep_parses=True)
     train, train_cuts = encode_examples(
         encoder, corpus.train, corpus.labels, learn=True
@@ -92,7 +100,10 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     dev, dev_cuts = encode_examples(encoder, corpus.dev, corpus.labels, source=source)
     check_memory(config, n_trained, len(corpus.labels))
     words = tokenizer.words[:n_trained], tokenizer.words[n_trained:]
-    vectors, extra, vector_facts = build_vectors(config, *words, train)
+    if pretrained is not None:
+        vectors, extra, vector_facts = None, None, {"file": None, **pretrained.facts}
+    else:
+        vectors, extra, vector_facts = build_vectors(config, *words, train)
     if vectors is not None:
         config = config.replace(model={"embedding_size": vectors.shape[1]})
     torch.manual_seed(config.train.seed)
@@ -103,6 +114,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         vectors=vectors,
         extra=extra,
         word_classes=sentiment_classes(config, words[0]),
+        states=None if pretrained is None else pretrained.states,
     )
     embedding = word_embedding(network)
     if embedding is not None:
@@ -116,7 +128,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     facts = {
         "corpus": corpus.facts,
         "texts": {"train": len(corpus.train), "dev": len(corpus.dev)},
-        "fingerprint": fingerprint(corpus, tokenizer, vectors, extra),
+        "fingerprint": fingerprint(corpus, tokenizer, vector_facts, vectors, extra),
         "words": tokenizer.n_words,
         "vectors": vector_facts,
         "parameters": n_parameters(network),
@@ -283,12 +295,17 @@ def encode_examples(
 
 
 def fingerprint(
-    corpus: Corpus, tokenizer: TextTokenizer, *vectors: torch.Tensor | None
+    corpus: Corpus,
+    tokenizer: TextTokenizer | PieceTokenizer,
+    facts: dict[str, Any],
+    *vectors: torch.Tensor | None,
 ) -> str:
     """Return a checksum of all data that a run learns from or is selected on."""
     digest = hashlib.sha256(repr((corpus.labels, tokenizer.words)).encode())
     for example in [*corpus.train, *corpus.dev]:
         digest.update(repr(tuple(example)).encode())
+    if "encoder" in facts:
+        digest.update(repr(facts["sha256"]).encode())
     for matrix in vectors:
         if matrix is not None:
             digest.update(matrix.numpy().tobytes())

@@ -9,6 +9,9 @@ from textcapsules.data.example import Corpus
 
 __all__ = ["resolve"]
 
+# Networks that read any vectors, position by position.
+ON_STATES = (*CAPSULES, "cnn", "lstm", "bilstm")
+
 # Found on dev (reproduction/FINDINGS.md): a falling learning rate needs enough steps,
 # so few texts are read more often.
 MIN_EPOCHS, MAX_EPOCHS, ENOUGH_STEPS = 12, 40, 1500
@@ -63,6 +66,9 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
         text = {"rule": "characters", "max_tokens": length, "vectors": None}
         return {**text, "unknown": "keep"}, "random"
     rule = corpus.rule if text.rule == "auto" else text.rule
+    if text.encoder is not None:
+        check_encoder(config)
+        return {"rule": rule}, "static"
     if architecture in CLASSIC:  # they read no word vectors, even if some are given
         return {"rule": rule, "vectors": None}, "random"
     settled = {
@@ -72,6 +78,26 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
         "unknown": "keep" if architecture == "tree-lstm" else text.unknown,
     }
     return settled, resolve_embeddings(config)
+
+
+def check_encoder(config: RunConfig) -> None:
+    """Refuse what cannot stand on a pretrained encoder's states."""
+    if config.text.vectors is not None:
+        raise ConfigError(
+            f"vectors must be left out where an encoder reads the texts; got "
+            f"{config.text.vectors!r}. Choose --vectors or --encoder."
+        )
+    if config.model.architecture not in ON_STATES:
+        names = ", ".join(ON_STATES)
+        raise ConfigError(
+            f"architecture must be one of {names} on an encoder; got "
+            f"{config.model.architecture!r}. Leave out --encoder, or choose another."
+        )
+    if not config.model.mask_padding:
+        raise ConfigError(
+            f"preset must be one that leaves padding out on an encoder; got "
+            f"{config.preset!r}. Choose another preset."
+        )
 
 
 def resolve_words(config: RunConfig) -> str:

@@ -16,13 +16,13 @@ __all__ = ["build_character_network", "build_classic", "build_word_network"]
 def build_word_network(
     config: ModelConfig,
     baseline: BaselineConfig,
-    embedding: nn.Embedding,
+    embedding: Any,  # of words, or an encoder's states
     *,
     n_classes: int,
     several: bool,
     word_classes: Tensor | None = None,
-) -> nn.Module:
-    """Build a network over word vectors."""
+) -> Any:  # which kind, the configuration decides
+    """Build a network over word vectors, or over an encoder's states."""
     output: dict[str, Any] = {
         "n_classes": n_classes,
         "dropout": baseline.output_dropout,
