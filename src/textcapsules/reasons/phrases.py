@@ -92,6 +92,8 @@ def cut_phrases(
     picked: PickedPhrases,
     row: int,
     column: int,
+    *,
+    whole_words: bool = False,
 ) -> tuple[Phrase, ...]:
     """Cut the phrases of one class out of one text of the batch.
 
@@ -101,6 +103,7 @@ def cut_phrases(
         picked: phrases of the batch.
         row: the place of the text in the batch.
         column: the place of the class among the classes.
+        whole_words: widen a phrase whose tokens are pieces of words to whole words.
     """
     phrases = []
     for start, end, strength, size in zip(
@@ -109,5 +112,22 @@ def cut_phrases(
         if strength <= 0:
             break
         first, last = places[start][0], places[end - 1][1]
+        if whole_words:
+            first, last = widen_to_words(text, first, last)
         phrases.append(Phrase(text[first:last], first, last, strength, size))
     return tuple(phrases)
+
+
+def widen_to_words(text: str, first: int, last: int) -> tuple[int, int]:
+    """Move both ends of a phrase outwards until none lies inside a word.
+
+    >>> text = "an unbelievable film"
+    >>> first, last = widen_to_words(text, 5, 9)
+    >>> text[first:last]
+    'unbelievable'
+    """
+    while first > 0 and text[first - 1].isalnum() and text[first].isalnum():
+        first -= 1
+    while last < len(text) and text[last - 1].isalnum() and text[last].isalnum():
+        last += 1
+    return first, last

@@ -124,7 +124,10 @@ class LabelSource(NamedTuple):
     def cut(self, picked: PickedPhrases) -> tuple[Phrase, ...]:
         """Cut the phrases picked for this class out of this text."""
         _, row, text, located = self.text
-        return cut_phrases(text, located.places, picked, row, self.place)
+        in_pieces = self.text.batch.tokenizer.rule == "pieces"
+        return cut_phrases(
+            text, located.places, picked, row, self.place, whole_words=in_pieces
+        )
 
     def tokens(self) -> tuple[float, ...]:
         """Return one strength per token."""

@@ -281,7 +281,13 @@ def build_model(
             f"{sorted(needed)[0]!r} and {len(needed) - 1} more in {folder}. Name "
             "another encoder."
         )
-    model.load_state_dict(own, strict=False)
+    try:
+        model.load_state_dict(own, strict=False)
+    except RuntimeError as error:  # of other shapes
+        raise ConfigError(
+            f"encoder must have weights that fit its config.json; got others in "
+            f"{folder}. Restore its files, or name another encoder."
+        ) from error
     return model.float().eval().requires_grad_(False)
 
 
@@ -326,7 +332,7 @@ class SentenceStates:
 
     def fit_to(self, tokenizer: PieceTokenizer) -> None:
         """Learn the tokenizer's numbers: special pieces, padding, the unknown."""
-        self.n_pieces = tokenizer.n_pieces
+        self.n_pieces, self.max_pieces = tokenizer.n_pieces, tokenizer.max_pieces
         self.before, self.after = tokenizer.special_pieces()
         self.unknown = tokenizer.unknown_piece() or 0
 
@@ -342,7 +348,10 @@ class SentenceStates:
         The rows are those of `PieceTokenizer`.
         """
         rows = ids.cpu().numpy()
-        sentences = [split_sentences(row[row > 0], self.n_pieces) for row in rows]
+        sentences = [
+            split_sentences(row[row > 0], self.n_pieces, self.max_pieces)
+            for row in rows
+        ]
         keys = [[pieces.tobytes() for pieces in own] for own in sentences]
         unknown = {
             key: pieces

@@ -118,15 +118,27 @@ def strip_place(text: str, start: int, end: int) -> tuple[int, int]:
     return start, max(start, end - (len(part) - len(part.rstrip())))
 
 
-def split_sentences(rows: NDArray[np.int64], n_pieces: int) -> list[NDArray[np.int64]]:
+def split_sentences(
+    rows: NDArray[np.int64], n_pieces: int, max_pieces: int | None = None
+) -> list[NDArray[np.int64]]:
     """Return the encoder's piece numbers of each sentence of a document (T,).
 
-    The unknown word, which has no number of its own here, is left as -1.
+    Args:
+        rows: of a `PieceTokenizer`; the unknown word, which has no piece, becomes -1.
+        n_pieces: V, the encoder's vocabulary.
+        max_pieces: per sentence; a longer one, such as two stretches joined inside a
+            sentence, is cut into several.
     """
     begins = rows >= FIRST_PIECE + n_pieces
     pieces = np.where(rows > UNK_ID, (rows - FIRST_PIECE) % n_pieces, -1)
-    starts = np.flatnonzero(begins[1:]) + 1
-    return np.split(pieces, starts)
+    sentences = np.split(pieces, np.flatnonzero(begins[1:]) + 1)
+    if max_pieces is None:
+        return sentences
+    return [
+        sentence[start : start + max_pieces]
+        for sentence in sentences
+        for start in range(0, max(len(sentence), 1), max_pieces)
+    ]
 
 
 class PieceTokenizer:

@@ -1,0 +1,255 @@
+"""A pretrained encoder: its files, and the states of sentences."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from textcapsules.base.errors import ConfigError, ModelFolderError
+from textcapsules.text import encoder as encoders
+from textcapsules.text.encoder import (
+    EncoderEmbedding,
+    Package,
+    PretrainedEncoder,
+    load_encoder,
+    read_encoder,
+)
+from tiny_encoder import KINDS, write_encoder
+
+TEXTS = ["My cat purrs. The app crashes!", "dog barks", ""]
+HALF = 2e-3  # states and weights are kept in half precision
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("encoders") / "tiny", request.param)
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    return write_encoder(tmp_path / "bert")
+
+
+def padded(
+    encoder: PretrainedEncoder, texts: list[str], width: int = 0
+) -> torch.Tensor:
+    documents = encoder.tokenizer.encode(texts, 100)
+    ids = np.zeros((len(texts), max(width, *map(len, documents))), np.int64)
+    for row, document in enumerate(documents):
+        ids[row, : len(document)] = document
+    return torch.from_numpy(ids)
+
+
+@torch.no_grad()
+def test_states_are_the_librarys_sentence_by_sentence(folder: Path) -> None:
+    encoder = load_encoder(str(folder))
+    model = AutoModel.from_pretrained(folder).eval()
+    library = encoder.tokenizer._tokenizer
+    states = encoder.states.of(padded(encoder, TEXTS[:1]))[0]
+    expected = [
+        model(input_ids=torch.tensor([library.encode(sentence).ids])).last_hidden_state[
+            0, 1:-1
+        ]
+        for sentence in ("My cat purrs.", "The app crashes!")
+    ]
+    torch.testing.assert_close(states, torch.cat(expected), atol=HALF, rtol=HALF)
+
+
+def test_states_do_not_depend_on_batch_or_padding(folder: Path) -> None:
+    alone = load_encoder(str(folder))
+    together = load_encoder(str(folder))
+    one = alone.states.of(padded(alone, TEXTS[1:2]))[0]
+    many = together.states.of(padded(together, TEXTS, width=30))
+    torch.testing.assert_close(many[1, : len(one)], one, atol=1e-3, rtol=1e-3)
+    assert not many[1, len(one) :].any()
+    assert not many[2].any()  # a text without words
+
+
+def test_every_sentence_is_encoded_once(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, counts = load_encoder(str(bert)), []
+    run = encoder.states.run
+
+    def counted(sentences, device):
+        counts.append(len(sentences))
+        return run(sentences, device)
+
+    monkeypatch.setattr(encoder.states, "run", counted)
+    ids = padded(encoder, [*TEXTS, "dog barks"])
+    first = encoder.states.of(ids)
+    assert sum(counts) == 3  # two texts share a sentence
+    assert torch.equal(encoder.states.of(ids), first)
+    assert sum(counts) == 3
+
+
+def test_states_past_the_limit_are_forgotten_and_found_again(bert: Path) -> None:
+    encoder = load_encoder(str(bert))
+    ids = padded(encoder, TEXTS)
+    expected = encoder.states.of(ids)
+    encoder.states.cached_numbers = 1
+    encoder.states.remember({})
+    assert not encoder.states.cache
+    assert torch.equal(encoder.states.of(ids), expected)
+
+
+def test_embedding_is_normalised_and_has_no_weights(bert: Path) -> None:
+    encoder = load_encoder(str(bert))
+    embedding, ids = EncoderEmbedding(encoder.states), padded(encoder, TEXTS)
+    vectors = embedding(ids)
+    assert not list(embedding.parameters())
+    assert not embedding.state_dict()
+    assert not vectors[ids == 0].any()
+    inside = vectors[ids > 0]
+    assert inside.mean(1).abs().max() < 1e-5
+
+
+def test_saved_encoder_gives_the_same_states(folder: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(str(folder))
+    encoder.states.save(tmp_path)
+    encoder.tokenizer.save(tmp_path / "tokenizer.json")
+    _, states = read_encoder(tmp_path)
+    ids = padded(encoder, TEXTS)
+    assert torch.equal(states.of(ids), encoder.states.of(ids))
+
+
+def test_facts_name_the_encoder_without_its_path(bert: Path) -> None:
+    facts = load_encoder(str(bert)).facts
+    assert facts["encoder"] == "bert"
+    assert facts["kind"] == "bert"
+    assert list(facts["sha256"]) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no-such-folder", "encoder must be a folder, .* got 'no-such-folder'"),
+        ("./missing/folder", "encoder must be a folder"),
+        ("a/b/c", "encoder must be a folder"),
+    ],
+)
+def test_a_name_that_is_nothing_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_encoder(name)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
+def test_a_folder_without_a_file_is_refused(bert: Path, file: str) -> None:
+    (bert / file).unlink()
+    with pytest.raises(ConfigError, match=f"without {file}"):
+        load_encoder(str(bert))
+
+
+def test_pickles_are_refused(bert: Path) -> None:
+    (bert / "model.safetensors").rename(bert / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match=r"safetensors.*only pytorch_model\.bin"):
+        load_encoder(str(bert))
+
+
+def test_an_encoder_newer_than_the_library_is_refused(bert: Path) -> None:
+    values = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps(values | {"model_type": "bert9"}))
+    with pytest.raises(ConfigError, match="transformers knows; got 'bert9'"):
+        load_encoder(str(bert))
+
+
+def test_code_on_the_hub_is_never_asked_for(bert: Path) -> None:
+    values = json.loads((bert / "config.json").read_text())
+    values["auto_map"] = {"AutoModel": "evil/code--model.Evil"}
+    (bert / "config.json").write_text(json.dumps(values))
+    assert type(load_encoder(str(bert)).states.model).__name__ == "BertModel"
+
+
+def test_weights_of_another_shape_or_too_few_are_refused(bert: Path) -> None:
+    values = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps(values | {"num_hidden_layers": 3}))
+    with pytest.raises(ConfigError, match="encoder must have all weights of a bert"):
+        load_encoder(str(bert))
+    (bert / "config.json").write_text(json.dumps(values | {"intermediate_size": 33}))
+    with pytest.raises(ConfigError, match="encoder must have weights that fit"):
+        load_encoder(str(bert))
+
+
+def test_damaged_files_are_named(bert: Path) -> None:
+    (bert / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ModelFolderError, match=r"model\.safetensors must be"):
+        load_encoder(str(bert))
+    (bert / "config.json").write_text("[")
+    with pytest.raises(ModelFolderError, match=r"config\.json must be a readable"):
+        load_encoder(str(bert))
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import huggingface_hub
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no route to host\nand more")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(ConfigError, match="'a/b', which could not be fetched") as told:
+        load_encoder("a/b")
+    assert "\n" not in str(told.value)
+
+
+def test_a_hub_gives_the_files_alone(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    asked: list[object] = []
+
+    def give(name: str, *, allow_patterns: list[str]) -> str:
+        asked.extend([name, *allow_patterns])
+        return str(bert)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", give)
+    assert load_encoder("someone/bert").facts["encoder"] == "someone/bert"
+    assert "*.safetensors" in asked
+    assert not any("py" in str(part) or "bin" in str(part) for part in asked)
+
+
+def test_a_package_is_read_by_its_files_and_its_sum(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "carrier"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('code was run')")
+    bert.rename(package / "files")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setitem(
+        encoders.PACKAGES, "tiny", Package("carrier", "files", "0" * 64)
+    )
+    with pytest.raises(ConfigError, match="must have the SHA-256 0000"):
+        load_encoder("tiny")
+    right = encoders.file_sha256(package / "files" / "model.safetensors")
+    monkeypatch.setitem(encoders.PACKAGES, "tiny", Package("carrier", "files", right))
+    assert load_encoder("tiny").facts["encoder"] == "tiny"
+
+
+def test_a_package_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(encoders.PACKAGES, "tiny", Package("no_such", "files", ""))
+    with pytest.raises(ConfigError, match=r"textcapsules\[encoder-offline\]"):
+        load_encoder("tiny")
+
+
+def test_without_transformers_the_extra_is_named(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "transformers" else find(name),
+    )
+    with pytest.raises(ConfigError, match=r"textcapsules\[encoder\]"):
+        load_encoder(str(bert))

@@ -1,0 +1,156 @@
+"""Texts as word pieces, sentence by sentence."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from textcapsules.base.errors import ModelFolderError
+from textcapsules.text.pieces import (
+    FIRST_PIECE,
+    PieceTokenizer,
+    sentence_places,
+    split_sentences,
+)
+from textcapsules.text.vocabulary import UNK_ID
+from tiny_encoder import write_encoder
+
+TEXT = "My cat purrs. The app crashes!"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("encoder")) / "tokenizer.json"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(file: Path) -> PieceTokenizer:
+    return PieceTokenizer.load(file, max_pieces=20)
+
+
+def plain_pieces(file: Path, text: str) -> list[int]:
+    """Return what the library itself makes of a text, nothing cut or added."""
+    plain = Tokenizer.from_file(str(file))
+    plain.no_truncation()
+    plain.no_padding()
+    return plain.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("no stop at all", ["no stop at all"]),
+        ("It cost $3.50. Fine.", ["It cost $3.50.", "Fine."]),
+        ("Ask Mr. Smith of Acme Inc. today. Thanks", 2),
+        ("in the U.S. and J. R. Smith's", 1),
+        ("so do i. and you?", ["so do i.", "and you?"]),
+        ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
+        ("one\n\ntwo\n- three\n- four", ["one", "two", "- three", "- four"]),
+        ("Wait... what?! No.", ["Wait...", "what?!", "No."]),
+        ("", []),
+        (" \n ", []),
+    ],
+)
+def test_text_is_cut_into_sentences(text: str, sentences: list[str] | int) -> None:
+    found = [text[start:end] for start, end in sentence_places(text)]
+    if isinstance(sentences, int):
+        assert len(found) == sentences
+    else:
+        assert found == sentences
+
+
+@given(st.text(alphabet="ab.!?\n \"')$1é漢-", max_size=60))
+def test_sentences_hold_every_character_that_is_no_blank_once(text: str) -> None:
+    places = sentence_places(text)
+    inside = [n for start, end in places for n in range(start, end)]
+    assert inside == sorted(set(inside))
+    assert {n for n, c in enumerate(text) if not c.isspace()} <= set(inside)
+
+
+def test_rows_are_the_librarys_pieces_and_know_where_sentences_begin(
+    file: Path, tokenizer: PieceTokenizer
+) -> None:
+    (rows,) = tokenizer.encode([TEXT], 100)
+    sentences = split_sentences(rows.astype(np.int64), tokenizer.n_pieces)
+    assert [each.tolist() for each in sentences] == [
+        plain_pieces(file, "My cat purrs."),
+        plain_pieces(file, "The app crashes!"),
+    ]
+
+
+def test_joined_documents_keep_their_sentences(tokenizer: PieceTokenizer) -> None:
+    first, second = tokenizer.encode([TEXT, "dog barks"], 100)
+    joined = np.concatenate([first, second]).astype(np.int64)
+    assert len(split_sentences(joined, tokenizer.n_pieces)) == 3
+    (inner,) = split_sentences(first[1:4].astype(np.int64), tokenizer.n_pieces)
+    assert len(inner) == 3  # a stretch that begins inside a sentence
+
+
+def test_places_are_where_the_pieces_stand(tokenizer: PieceTokenizer) -> None:
+    ((ids, places),) = tokenizer.locate([TEXT], 100)
+    assert len(ids) == len(places)
+    pieces = [TEXT[start:end] for start, end in places]
+    assert pieces[:4] == ["My", "cat", "purr", "s"]
+    assert "".join(pieces) == TEXT.replace(" ", "")
+
+
+def test_a_text_that_names_special_tokens_means_their_letters(
+    tokenizer: PieceTokenizer,
+) -> None:
+    (rows,) = tokenizer.encode(["[SEP] [PAD] [CLS]"], 100)
+    specials = {FIRST_PIECE + n for n in range(4)}
+    specials |= {row + tokenizer.n_pieces for row in specials}
+    assert not specials & set(rows.tolist())
+
+
+def test_unknown_words_have_the_unknown_row_and_do_not_hide_a_beginning(
+    tokenizer: PieceTokenizer,
+) -> None:
+    (rows,) = tokenizer.encode(["☃ my cat"], 100)
+    assert rows[0] == UNK_ID
+    assert rows[1] >= FIRST_PIECE + tokenizer.n_pieces
+
+
+def test_a_sentence_longer_than_the_encoder_reads_is_cut(
+    tokenizer: PieceTokenizer,
+) -> None:
+    (rows,) = tokenizer.encode(["cat " * 50], 100)
+    sizes = [len(s) for s in split_sentences(rows.astype(int), tokenizer.n_pieces)]
+    assert sizes == [20, 20, 10]
+
+
+def test_no_more_than_max_tokens_are_read(tokenizer: PieceTokenizer) -> None:
+    whole, cut = tokenizer.encode([TEXT], 100)[0], tokenizer.encode([TEXT], 5)[0]
+    assert cut.tolist() == whole[:5].tolist()
+    with pytest.raises(ValueError, match="max_tokens must be at least 1; got 0"):
+        tokenizer.encode([TEXT], 0)
+
+
+def test_saved_tokenizer_gives_the_same_rows(
+    tokenizer: PieceTokenizer, tmp_path: Path
+) -> None:
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = PieceTokenizer.load(tmp_path / "tokenizer.json", max_pieces=20)
+    assert (
+        again.encode([TEXT], 100)[0].tolist()
+        == tokenizer.encode([TEXT], 100)[0].tolist()
+    )
+
+
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelFolderError, match=r"tokenizer\.json must be a tokenizer"):
+        PieceTokenizer.load(tmp_path / "tokenizer.json", max_pieces=20)
+
+
+def test_stretches_joined_inside_a_sentence_are_cut(tokenizer: PieceTokenizer) -> None:
+    (rows,) = tokenizer.encode(["cat " * 15], 100)
+    joined = np.concatenate([rows, rows[3:]]).astype(np.int64)
+    sentences = split_sentences(joined, tokenizer.n_pieces, max_pieces=20)
+    assert [len(each) for each in sentences] == [20, 7]
+    (empty,) = split_sentences(joined[:0], tokenizer.n_pieces, max_pieces=20)
+    assert len(empty) == 0
