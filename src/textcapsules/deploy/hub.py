@@ -216,7 +216,7 @@ def without_paths(classifier: TextClassifier) -> TextClassifier:
             "dev": name(data.dev),
             "test": name(data.test),
         },
-        text={"vectors": name(text.vectors)},
+        text={"vectors": name(text.vectors), "encoder": name(text.encoder)},
     )
     return TextClassifier(
         config,

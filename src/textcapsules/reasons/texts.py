@@ -33,6 +33,7 @@ from textcapsules.reasons.phrases import PickedPhrases, cut_phrases, pick_phrase
 from textcapsules.reasons.strengths import Strengths, find_strengths
 from textcapsules.text.batch import epoch_batches
 from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
+from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer
 
 __all__ = ["BatchSource", "TextSource", "explain", "locate_texts"]
@@ -44,7 +45,7 @@ BATCH_SIZE = 32  # the couplings of more leave a CPU's caches
 class BatchSource:
     """Strengths and decisions for some texts together: B texts, J classes."""
 
-    tokenizer: TextTokenizer
+    tokenizer: TextTokenizer | PieceTokenizer
     names: tuple[str, ...]  # of the J classes
     strengths: Strengths
     chosen: NDArray[np.bool_]  # (B, J)

@@ -27,6 +27,7 @@ from textcapsules.model.layers import (
     WordEmbedding,
 )
 from textcapsules.model.network import saved_tensors
+from textcapsules.text.encoder import EncoderEmbedding
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["network_graph"]
@@ -43,6 +44,11 @@ def network_graph(
         raise ModelFolderError(
             f"model must be a capsule network to be exported; got a "
             f"{type(network).__name__}. Name another model folder."
+        )
+    if isinstance(network.embedding, EncoderEmbedding):
+        raise ModelFolderError(
+            "model must read word vectors to be exported; got one on a pretrained "
+            "encoder, which ONNX files cannot hold yet. Name another model folder."
         )
     n_bytes = sum(each.nbytes for each in saved_tensors(network).values())
     if n_bytes > MAX_BYTES:
@@ -126,7 +132,7 @@ def is_per_child(classes: nn.Module) -> bool:
     return isinstance(classes, RoutedLayer) and classes.transform.ndim == 4
 
 
-def write_embedding(graph: Graph, embedding: nn.Embedding, ids: str) -> str:
+def write_embedding(graph: Graph, embedding: Any, ids: str) -> str:
     """Look words up; those with fixed vectors are in a table of half precision."""
     trained = graph.constant(as_array(embedding.weight))
     if not isinstance(embedding, WordEmbedding) or not len(embedding.extra):

@@ -143,10 +143,13 @@ read = lru_cache(maxsize=4)(load_corpus)
 
 def portable(config: RunConfig) -> RunConfig:
     """Return the options without the folders of this machine."""
-    vectors = config.text.vectors
+    text = config.text
     return config.replace(
         data={"data_dir": None},
-        text={"vectors": None if vectors is None else Path(vectors).name},
+        text={
+            "vectors": None if text.vectors is None else Path(text.vectors).name,
+            "encoder": None if text.encoder is None else Path(text.encoder).name,
+        },
     )
 
 
