@@ -31,7 +31,7 @@ ORDER = """
     model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.route
     model.kernels.gpu.capsules model.kernels.gpu.losses model.routing
     model.layers.local model.layers.routed model.layers model.network model.capsnet
-    model.baselines model.baselines.recurrent
+    model.baselines model.baselines.pooled model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
     training training.losses training.metrics training.calibrate training.resolve

@@ -111,7 +111,7 @@ def test_common_options_are_few_and_the_ones_people_ask_for() -> None:
     }
     assert {section: names for section, names in common.items() if names} == {
         "data": ["source", "text_column", "label_column", "separator", "dev", "test"],
-        "text": ["max_tokens", "vectors"],
+        "text": ["max_tokens", "vectors", "encoder"],
         "model": ["architecture"],
         "train": [
             "task",

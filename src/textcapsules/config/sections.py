@@ -189,6 +189,8 @@ class ModelConfig(Checked):
         "tfidf-svm",
         "tfidf-lr",
         "fasttext",
+        "encoder-linear",
+        "encoder-attention",
     ] = option(
         "capsule-b",
         "The system to train. capsule-b: capsules on several n-gram sizes; "

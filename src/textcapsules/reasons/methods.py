@@ -16,6 +16,7 @@ from torch import Tensor
 from textcapsules.base.errors import ConfigError
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.baselines.convolutional import KimCnn
+from textcapsules.model.baselines.pooled import LabelAttention, MeanLinear
 from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
@@ -42,7 +43,15 @@ __all__ = [
 ]
 
 METHODS = ("couplings", "contributions", "gradient", "integrated", "erasure")
-MODELS_OF_WORDS = (CapsuleNetwork, KimCnn, RecurrentNetwork, LrLstm, ClassicSystem)
+MODELS_OF_WORDS = (
+    CapsuleNetwork,
+    KimCnn,
+    RecurrentNetwork,
+    LrLstm,
+    MeanLinear,
+    LabelAttention,
+    ClassicSystem,
+)
 PHRASE_SIZE = 3  # words, where a model has no n-grams of its own
 
 

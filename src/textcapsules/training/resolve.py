@@ -10,7 +10,8 @@ from textcapsules.data.example import Corpus
 __all__ = ["resolve"]
 
 # Networks that read any vectors, position by position.
-ON_STATES = (*CAPSULES, "cnn", "lstm", "bilstm")
+ENCODER_HEADS = ("encoder-linear", "encoder-attention")
+ON_STATES = (*CAPSULES, *ENCODER_HEADS, "cnn", "lstm", "bilstm")
 
 # Found on dev (reproduction/FINDINGS.md): a falling learning rate needs enough steps,
 # so few texts are read more often.
@@ -69,6 +70,11 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
     if text.encoder is not None:
         check_encoder(config)
         return {"rule": rule}, "static"
+    if architecture in ENCODER_HEADS:
+        raise ConfigError(
+            f"encoder must be given for the architecture {architecture}; got none. "
+            "Name one with --encoder."
+        )
     if architecture in CLASSIC:  # they read no word vectors, even if some are given
         return {"rule": rule, "vectors": None}, "random"
     settled = {

@@ -41,6 +41,8 @@ def test_every_architecture_is_built() -> None:
         "cnn": "KimCnn",
         "cl-cnn": "CharCnn",
         "vd-cnn": "VdCnn",
+        "encoder-linear": "MeanLinear",
+        "encoder-attention": "LabelAttention",
         "tfidf-svm": "TfidfLinear",
         "tfidf-lr": "TfidfLinear",
         "fasttext": "FastText",

@@ -7,10 +7,13 @@ from torch import Tensor, nn
 from textcapsules.config import BaselineConfig, ModelConfig
 from textcapsules.model.baselines.classic import ClassicSystem, FastText, TfidfLinear
 from textcapsules.model.baselines.convolutional import CharCnn, KimCnn, VdCnn
+from textcapsules.model.baselines.pooled import LabelAttention, MeanLinear
 from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
 from textcapsules.model.baselines.tree_lstm import ChildSumTreeLstm, NaryTreeLstm
 
 __all__ = ["build_character_network", "build_classic", "build_word_network"]
+
+POOLED = {"encoder-linear": MeanLinear, "encoder-attention": LabelAttention}
 
 
 def build_word_network(
@@ -37,6 +40,9 @@ def build_word_network(
             edges=config.edges,
             **output,
         )
+    if config.architecture in POOLED:
+        size = embedding.embedding_dim
+        return POOLED[config.architecture](embedding, size=size, **output)
     output |= {"hidden_size": baseline.hidden_size}
     if config.architecture == "tree-lstm":
         kind = ChildSumTreeLstm if baseline.tree_kind == "child-sum" else NaryTreeLstm
