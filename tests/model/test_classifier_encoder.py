@@ -122,7 +122,9 @@ def test_a_changed_encoder_is_refused(place: Path, tmp_path: Path, file: str) ->
         TextClassifier.load(tmp_path / "model", "cpu")
 
 
-@pytest.mark.parametrize("architecture", ["cnn", "bilstm"])
+@pytest.mark.parametrize(
+    "architecture", ["cnn", "bilstm", "encoder-linear", "encoder-attention"]
+)
 def test_baselines_stand_on_it_too(
     place: Path, tmp_path: Path, architecture: str
 ) -> None:
@@ -138,6 +140,10 @@ def test_baselines_stand_on_it_too(
         ({"text": {"vectors": "some.npz"}}, "vectors must be left out"),
         ({"model": {"architecture": "tree-lstm"}}, "architecture must be one of"),
         ({"model": {"architecture": "tfidf-svm"}}, "architecture must be one of"),
+        (
+            {"text": {"encoder": None}, "model": {"architecture": "encoder-linear"}},
+            "encoder must be given for the architecture encoder-linear",
+        ),
     ],
 )
 def test_what_cannot_stand_on_an_encoder_is_refused(
