@@ -75,7 +75,7 @@ def test_agrees_with_the_scalar_loop(
     keys, values, queries, mask = problem()
     norm = layer_norm()
     with torch.no_grad():
-        found = attend(
+        attended = attend(
             keys,
             values,
             queries,
@@ -96,7 +96,7 @@ def test_agrees_with_the_scalar_loop(
             leaky,
             compete,
         )
-        for name, got, want in zip(found._fields, found, expected, strict=True):
+        for name, got, want in zip(attended._fields, attended, expected, strict=True):
             np.testing.assert_allclose(
                 got[row].numpy(), want, rtol=1e-11, atol=1e-12, err_msg=name
             )
@@ -157,16 +157,16 @@ def test_classes_have_logits_and_a_text_without_words_has_no_class(
     layer = class_layer(orphan=orphan)
     capsules = torch.randn(3, 4, 2, 5, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).bool()
-    found = layer(capsules, mask)
-    assert found.logits.shape == (3, J)
-    assert found.lengths.shape == found.poses.shape[:2] == (3, J + orphan)
-    torch.testing.assert_close(found.lengths[:2, :J], found.logits[:2].sigmoid())
-    assert not found.lengths[2].any() and not found.couplings[2].any()
+    attended = layer(capsules, mask)
+    assert attended.logits.shape == (3, J)
+    assert attended.lengths.shape == attended.poses.shape[:2] == (3, J + orphan)
+    torch.testing.assert_close(attended.lengths[:2, :J], attended.logits[:2].sigmoid())
+    assert not attended.lengths[2].any() and not attended.couplings[2].any()
     short = layer(capsules[1:2, :2], mask[1:2, :2])  # without its padding
-    torch.testing.assert_close(short.logits, found.logits[1:2])
+    torch.testing.assert_close(short.logits, attended.logits[1:2])
     # w · LN(z) + b + α log m, by hand for one class.
-    z = found.poses[0, 1]
+    z = attended.poses[0, 1]
     normal = (z - z.mean()) / (z.var(unbiased=False) + layer.norm.eps).sqrt()
-    mass = found.couplings[0, :, 1].sum()
+    mass = attended.couplings[0, :, 1].sum()
     expected = layer.weight[1] @ normal + layer.bias[1] + 0.5 * torch.log(mass + 1e-3)
-    torch.testing.assert_close(found.logits[0, 1], expected)
+    torch.testing.assert_close(attended.logits[0, 1], expected)

@@ -25,15 +25,15 @@ def problem(B: int, *, bias: bool) -> tuple[list[Any], Tensor]:
 def test_chunks_give_what_all_votes_at_once_give(monkeypatch, rows, bias, B) -> None:
     monkeypatch.setitem(chunked.CHUNK_BYTES, "cpu", rows * 6 * 3 * 5 * 8)
     leaves, mask = problem(B, bias=bias)
-    found = []
+    results = []
     for route in (route_with_votes, route_in_chunks):
         u, W, beta = [*leaves, None][:3]
         routed = route(u, W, beta, mask)
         loss = sum(
             (t * torch.linspace(1, 2, t.numel()).view_as(t)).sum() for t in routed
         )
-        found.append([*routed, *torch.autograd.grad(loss, leaves)])  # type: ignore[arg-type]
-    for plain, in_chunks in zip(*found, strict=True):
+        results.append([*routed, *torch.autograd.grad(loss, leaves)])  # type: ignore[arg-type]
+    for plain, in_chunks in zip(*results, strict=True):
         torch.testing.assert_close(in_chunks, plain, rtol=1e-12, atol=1e-12)
 
 

@@ -113,7 +113,7 @@ def test_vote_free_agrees_with_votes_outputs_and_gradients(
 ) -> None:
     children, transform, bias, mask = problem(3, 7, 4, 5, 6)
     assert bias is not None
-    found = {}
+    results = {}
     for backend in ("votes", "vote-free"):
         inputs = [t.clone().requires_grad_() for t in (children, transform, bias)]
         u, W, beta = inputs
@@ -124,10 +124,12 @@ def test_vote_free_agrees_with_votes_outputs_and_gradients(
             (o * torch.arange(1, o.numel() + 1).view_as(o)).sum() for o in routed
         )
         gradients = torch.autograd.grad(weighted, inputs)  # type: ignore[arg-type]
-        found[backend] = (*routed, *gradients)
+        results[backend] = (*routed, *gradients)
     names = ["poses", "lengths", "couplings", "children", "transform", "bias"]
     names += ["gain"] if options.normalise == "total" else []
-    for name, one, other in zip(names, found["votes"], found["vote-free"], strict=True):
+    for name, one, other in zip(
+        names, results["votes"], results["vote-free"], strict=True
+    ):
         # Relative to the largest entry: both sum the same terms in another order.
         error = (one - other).abs().max() / one.abs().max()
         assert error < 1e-12, name

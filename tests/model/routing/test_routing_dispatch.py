@@ -1,4 +1,4 @@
-"""The dispatcher: each branch is shown to be reached, and each fallback to be told."""
+"""The dispatcher: every branch is reached, and every fallback is logged."""
 
 import logging
 from types import SimpleNamespace
@@ -54,14 +54,14 @@ def test_auto_takes_the_kernel_of_the_device(kernels) -> None:
 
 
 @pytest.mark.parametrize(("shared", "plain"), [(True, "vote-free"), (False, "chunked")])
-def test_auto_falls_back_and_says_so_once(kernels, caplog, shared, plain) -> None:
+def test_auto_falls_back_and_logs_it_once(kernels, caplog, shared, plain) -> None:
     kernels["cpu"].reason = "numba is not installed"
     capsules, transform = tensors(shared=shared)
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             assert pick_backend("auto", capsules, transform) == plain
-    told = [r.message for r in caplog.records if "falls back" in r.message]
-    assert told == [
+    messages = [r.message for r in caplog.records if "falls back" in r.message]
+    assert messages == [
         f"routing falls back to plain code ({plain}): numba is not installed"
     ]
 
@@ -75,7 +75,7 @@ def test_an_asked_kernel_that_cannot_is_an_error(kernels, name) -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 @pytest.mark.parametrize("couplings", [True, False])
-def test_kernels_are_called_and_told_whether_couplings_are_wanted(
+def test_kernels_are_called_with_whether_couplings_are_wanted(
     kernels, name, couplings
 ) -> None:
     capsules, transform = tensors()
@@ -84,16 +84,16 @@ def test_kernels_are_called_and_told_whether_couplings_are_wanted(
     assert kernels[name].calls == [couplings]
 
 
-def test_the_gpu_kernel_is_told_the_precision(kernels, monkeypatch) -> None:
-    told = []
+def test_the_gpu_kernel_gets_the_precision(kernels, monkeypatch) -> None:
+    precisions = []
     run = kernels["gpu"].route_windows_gpu
     kernels["gpu"].route_windows_gpu = lambda *inputs, precision, **rest: (
-        told.append(precision) or run(*inputs, **rest)
+        precisions.append(precision) or run(*inputs, **rest)
     )
     capsules, transform = tensors()
     mask = torch.ones(2, 3, 2, dtype=torch.bool)
     route_windows(capsules, transform, None, mask, backend="gpu", precision="tf32")
-    assert told == ["tf32"]
+    assert precisions == ["tf32"]
 
 
 @pytest.mark.parametrize("backend", ["votes", "vote-free", "chunked"])
@@ -182,9 +182,9 @@ def test_routing_without_competition_falls_back_to_plain_code(caplog) -> None:
     options, mask = RoutingOptions(compete=False), torch.ones(2, 3, 2).bool()
     assert pick_backend("auto", capsules, transform) == "cpu"
     with caplog.at_level(logging.INFO):
-        found = route_windows(capsules, transform, None, mask, options)
+        routed = route_windows(capsules, transform, None, mask, options)
     assert [r.message for r in caplog.records if "falls back" in r.message] == [
         "routing falls back to plain code (vote-free): the parents do not compete"
     ]
     plain = route_windows(capsules, transform, None, mask, options, backend="votes")
-    torch.testing.assert_close(found, plain)
+    torch.testing.assert_close(routed, plain)

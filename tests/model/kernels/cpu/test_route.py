@@ -61,7 +61,7 @@ def problem(
     )
 
 
-def found(
+def outcome(
     given: Problem, options=PAPER, *, backend="cpu", couplings=True
 ) -> dict[str, Tensor]:
     """Route, and go back from a fixed weighting of all outputs; everything by name."""
@@ -124,9 +124,9 @@ def check(*problems: Problem, options=PAPER, couplings=True, lottery=False) -> N
     settings = {"options": options, "couplings": couplings}
     errors: dict[str, list[list[float]]] = {}
     for given in problems:
-        exact = found(in_double(given), backend="vote-free", **settings)
-        plain = found(given, backend="vote-free", **settings)
-        fused = found(given, **settings)
+        exact = outcome(in_double(given), backend="vote-free", **settings)
+        plain = outcome(given, backend="vote-free", **settings)
+        fused = outcome(given, **settings)
         for name, truth in exact.items():
             assert fused[name].shape == truth.shape, name
             largest = truth.abs().max()
@@ -201,7 +201,7 @@ def test_gradcheck(squash: str, normalise: str) -> None:
 def test_double_is_as_exact_as_the_reference(squash: str, normalise: str) -> None:
     given = problem(2, 20, 4, 11, 3, 9, 10, dtype=torch.float64)
     options = RoutingOptions(4, False, True, squash, normalise)
-    exact, fused = found(given, options, backend="votes"), found(given, options)
+    exact, fused = outcome(given, options, backend="votes"), outcome(given, options)
     for name, truth in exact.items():
         error = (fused[name] - truth).abs().max() / truth.abs().max()
         assert error < 1e-13, name  # a few hundred roundings
@@ -213,7 +213,7 @@ def test_masked_windows_are_zero_and_have_no_gradient(options) -> None:
     given.mask[1] = False
     given.mask[2, 2:] = False
     check(given, options=options)
-    fused = found(given, options)
+    fused = outcome(given, options)
     assert (fused["poses"][1] == 0).all()
     assert (fused["lengths"][2, 2:] == 0).all()
     assert (fused["couplings"][1] == 0).all()
@@ -299,7 +299,7 @@ def test_gradients_that_are_not_contiguous_or_absent() -> None:
 def test_results_do_not_depend_on_what_memory_held(options, monkeypatch) -> None:
     sizes = (3, 52, 7, 11, 3, 5, 9)
     given = problem(*sizes)
-    clean = found(given, options)
+    clean = outcome(given, options)
     empty, new_empty = torch.empty, Tensor.new_empty
     poisoned = []
 
@@ -311,7 +311,7 @@ def test_results_do_not_depend_on_what_memory_held(options, monkeypatch) -> None
     monkeypatch.setattr(
         Tensor, "new_empty", lambda self, *a, **k: poison(new_empty(self, *a, **k))
     )
-    again = found(given, options)
+    again = outcome(given, options)
     monkeypatch.undo()
     assert sum(poisoned) > 10_000  # sums, gradients and the kernels' own memory
     for name, value in clean.items():
@@ -323,11 +323,11 @@ def test_results_do_not_depend_on_what_memory_held(options, monkeypatch) -> None
 def test_bits_do_not_depend_on_the_threads(batch: int, options) -> None:
     given = problem(batch, 60, 8, 16, 3, 8, 16)
     before = torch.get_num_threads()
-    first = found(given, options)
+    first = outcome(given, options)
     try:
         for threads in (1, 2, 3, 3):
             torch.set_num_threads(threads)
-            for name, value in found(given, options).items():
+            for name, value in outcome(given, options).items():
                 assert torch.equal(value, first[name]), f"{name}, {threads} threads"
     finally:
         torch.set_num_threads(before)
@@ -336,7 +336,7 @@ def test_bits_do_not_depend_on_the_threads(batch: int, options) -> None:
 @pytest.mark.parametrize("threads", ["PyTorch's", "our own"])
 def test_either_threads_give_the_same_bits(threads, monkeypatch) -> None:
     given = problem(6, 30, 8, 16, 3, 8, 16)
-    expected = found(given)
+    expected = outcome(given)
     reached = []
     if threads == "our own":  # as where PyTorch has another OpenMP
         monkeypatch.setattr(call, "torch_threads", lambda: None)
@@ -350,7 +350,7 @@ def test_either_threads_give_the_same_bits(threads, monkeypatch) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        for name, value in found(given).items():
+        for name, value in outcome(given).items():
             assert torch.equal(value, expected[name]), name
     finally:
         torch.set_num_threads(before)
@@ -401,7 +401,7 @@ for name in ("forward", "backward"):
 
 
 def test_a_second_process_compiles_nothing() -> None:
-    found(problem())  # compiled by now, here or in an earlier run
+    outcome(problem())  # compiled by now, here or in an earlier run
     answer = subprocess.run(
         [sys.executable, "-c", ANOTHER_PROCESS], capture_output=True, text=True
     )

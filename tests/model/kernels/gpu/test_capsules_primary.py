@@ -36,8 +36,8 @@ def plain(vectors, filters, filter_bias, weight, bias, *, shape, stride, squash:
 def outcome(function, inputs, slope, dtype, **options):
     leaves = [t.to(dtype, copy=True).requires_grad_() for t in inputs]
     out = function(*leaves, **options)
-    found = (out, *torch.autograd.grad(out, leaves, slope.to(dtype)))
-    return [t.detach().double() for t in found]
+    results = (out, *torch.autograd.grad(out, leaves, slope.to(dtype)))
+    return [t.detach().double() for t in results]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_fused_capsules_are_as_accurate_as_plain(
     exact = outcome(plain, inputs, slope, torch.float64, **options)
     usual = outcome(plain, inputs, slope, torch.float32, **options)
     fused = outcome(primary_capsules_gpu, inputs, slope, torch.float32, **options)
-    for name, truth, other, found in zip(NAMES, exact, usual, fused, strict=True):
-        assert torch.isfinite(found).all(), name
+    for name, truth, other, result in zip(NAMES, exact, usual, fused, strict=True):
+        assert torch.isfinite(result).all(), name
         allowed = 2 * (other - truth).abs().max() + FLOOR * truth.abs().max()
-        error = (found - truth).abs().max()
+        error = (result - truth).abs().max()
         assert error <= allowed, f"{name}: {error:.2e} > {allowed:.2e}"
 
 

@@ -20,7 +20,7 @@ def test_fused_squash_is_as_accurate_as_plain(kind, shape, scale) -> None:
     poses = (scale * torch.randn(shape)).to(DEVICE)
     poses[..., 0, :] = 0  # a pose of length zero
     slope = torch.randn(shape, device=DEVICE)
-    found = {}
+    results = {}
     for name, function, dtype in (
         ("exact", squash, torch.float64),
         ("plain", squash, torch.float32),
@@ -30,12 +30,12 @@ def test_fused_squash_is_as_accurate_as_plain(kind, shape, scale) -> None:
         out = function(x, kind)
         out.backward(slope.to(dtype))
         assert x.grad is not None
-        found[name] = out.detach().double(), x.grad.double()
+        results[name] = out.detach().double(), x.grad.double()
     for part in (0, 1):
-        exact = found["exact"][part]
+        exact = results["exact"][part]
         size = exact.abs().max() + 1e-300
-        plain = (found["plain"][part] - exact).abs().max() / size
-        fused = (found["fused"][part] - exact).abs().max() / size
+        plain = (results["plain"][part] - exact).abs().max() / size
+        fused = (results["fused"][part] - exact).abs().max() / size
         assert fused <= 2 * plain + FLOOR
 
 

@@ -19,7 +19,7 @@ def test_fused_loss_is_as_accurate_as_plain(shape, sliced) -> None:
     wide = torch.rand(B, E + 1, device=DEVICE) if sliced else torch.rand(shape)
     lengths = wide[:, :E].to(DEVICE)  # the orphan's column left out
     targets = (torch.rand(shape, device=DEVICE) < 0.4).float()
-    found = {}
+    results = {}
     for name, function, dtype in (
         ("exact", margin_loss, torch.float64),
         ("plain", margin_loss, torch.float32),
@@ -29,9 +29,9 @@ def test_fused_loss_is_as_accurate_as_plain(shape, sliced) -> None:
         loss = function(x, targets.to(dtype), **MARGINS)
         (3 * loss).backward()
         assert x.grad is not None
-        found[name] = (loss.detach().double(), x.grad.double())
+        results[name] = (loss.detach().double(), x.grad.double())
     for part in (0, 1):
-        exact = found["exact"][part]
-        plain = (found["plain"][part] - exact).abs().max()
-        fused = (found["fused"][part] - exact).abs().max()
+        exact = results["exact"][part]
+        plain = (results["plain"][part] - exact).abs().max()
+        fused = (results["fused"][part] - exact).abs().max()
         assert fused <= 2 * plain + 2e-7 * exact.abs().max()

@@ -86,9 +86,9 @@ def outcome(routing, problem: Problem, options, weights, dtype) -> dict[str, Ten
     outputs = routing(**{"bias": None, **inputs}, mask=problem.mask, options=options)
     loss = sum((o * w.to(dtype)).sum() for o, w in zip(outputs, weights, strict=True))
     gradients = torch.autograd.grad(loss, [*inputs.values()])  # type: ignore[arg-type]
-    found = dict(zip(NAMES[:3], outputs, strict=True))
-    found |= dict(zip(inputs, gradients, strict=True))
-    return {name: t.detach().double() for name, t in found.items()}
+    results = dict(zip(NAMES[:3], outputs, strict=True))
+    results |= dict(zip(inputs, gradients, strict=True))
+    return {name: t.detach().double() for name, t in results.items()}
 
 
 def fused(regime: str, precision: str = "ieee") -> Any:
@@ -119,13 +119,13 @@ def check(
     weights = [torch.randn(size, device=DEVICE).to(dtype) for size in sizes]
     exact = outcome(route_windows, rounded, options, weights, torch.float64)
     plain = outcome(route_windows, rounded, options, weights, dtype)
-    found = outcome(fused(regime, precision), rounded, options, weights, dtype)
-    assert found.keys() == exact.keys()
+    results = outcome(fused(regime, precision), rounded, options, weights, dtype)
+    assert results.keys() == exact.keys()
     for name, truth in exact.items():
-        assert torch.isfinite(found[name]).all(), name
+        assert torch.isfinite(results[name]).all(), name
         allowed = 2 * (plain[name] - truth).abs().max()
         allowed += (FLOOR[dtype] if floor is None else floor) * truth.abs().max()
-        error = (found[name] - truth).abs().max()
+        error = (results[name] - truth).abs().max()
         assert error <= allowed, f"{name}: {error:.2e} > {allowed:.2e}"
 
 
@@ -292,7 +292,7 @@ def test_gradient_of_one_output_alone_and_the_same_bits_again(
     output: str, regime: str, options
 ) -> None:
     given = problem((1, 3, 3, 8), 2)
-    found = []
+    results = []
     for routing, dtype in (
         (fused(regime), torch.float32),
         (fused(regime), torch.float32),
@@ -301,8 +301,8 @@ def test_gradient_of_one_output_alone_and_the_same_bits_again(
         inputs = leaves(given, options, dtype)
         routed = routing(**inputs, mask=given.mask, options=options)
         loss = getattr(routed, output).square().sum()
-        found.append(torch.autograd.grad(loss, [*inputs.values()]))
-    for name, one, again, truth in zip(inputs, *found, strict=True):
+        results.append(torch.autograd.grad(loss, [*inputs.values()]))
+    for name, one, again, truth in zip(inputs, *results, strict=True):
         assert torch.equal(one, again), name
         # Sums of a few dozen terms in float32.
         assert (one - truth).abs().max() <= 2e-6 * truth.abs().max(), name
@@ -342,10 +342,10 @@ def test_a_short_training_follows_the_reference() -> None:
             loss.backward()
             optimiser.step()
             followed.append(loss.item())
-    expected, found = losses.values()
+    expected, fused_losses = losses.values()
     assert expected[-1] < expected[0]
     # Five steps of float32 rounding.
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert fused_losses == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def read_code(path: Path, stamp: bytes) -> bytes | None:
 
 
 def write_code(path: Path, stamp: bytes, code: bytes) -> None:
-    """Write a file that `read_code` reads, atomically, readable by its owner alone."""
+    """Write a file that `read_code` reads, atomically, for its owner alone."""
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_this_users(folder.stat()):

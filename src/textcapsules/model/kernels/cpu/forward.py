@@ -94,21 +94,21 @@ def read_segment(sizes, capsules, segment, children):
     size, pad, stride = sizes.child_size, sizes.child_pad, sizes.stride
     first = (text * sizes.positions + start) * sizes.types * size
     rows, columns = children.rows, children.columns
-    step, whole = lanes(rows), round_up(n, lanes(rows))
+    step, n_pad = lanes(rows), round_up(n, lanes(rows))
     if size == pad:
         for i in range(0, n * pad, step):
             store(rows, i, load(capsules, first + i))
-        fill(rows, n * pad, (whole - n) * pad, 0.0)
+        fill(rows, n * pad, (n_pad - n) * pad, 0.0)
     else:
-        fill(rows, 0, whole * pad, 0.0)
+        fill(rows, 0, n_pad * pad, 0.0)
         for i in range(n):
             for d in range(size):
                 rows[i * pad + d] = capsules[first + i * size + d]
     for d in range(0, pad, step):
-        for i in range(0, whole, step):
+        for i in range(0, n_pad, step):
             transpose(rows, i * pad + d, pad, columns, d * stride + i, stride)
         for r in range(d, d + step):  # lanes past the last child are read, not used
-            fill(columns, r * stride + whole, stride - whole, 0.0)
+            fill(columns, r * stride + n_pad, stride - n_pad, 0.0)
     if sizes.amendment:
         norm_rows((rows, 0), pad, n, children.norms, 0)
     return text * sizes.windows + start, windows, n

@@ -174,12 +174,12 @@ def fold(parts: Tensor, sizes: Sizes, positions: int) -> Tensor:
     B, S, span, C, D = parts.shape
     if S == 1:
         return parts.squeeze(1)
-    whole = parts.new_zeros(B, positions, C, D)
+    total = parts.new_zeros(B, positions, C, D)
     for part in range(S):  # always in this order
         start = part * sizes.per_segment
         end = min(start + span, positions)
-        whole[:, start:end] += parts[:, part, : end - start]
-    return whole
+        total[:, start:end] += parts[:, part, : end - start]
+    return total
 
 
 def padded_matrices(

@@ -251,10 +251,10 @@ def scale_by_two(typingctx, a, power):
     bias = 127 if bits == 32 else 1023
 
     def generate(context, builder, signature, arguments):
-        whole = ir.VectorType(ir.IntType(bits), a.lanes)
-        exponent = builder.fptosi(arguments[1], whole)
-        exponent = builder.add(exponent, ir.Constant(whole, [bias] * a.lanes))
-        shifted = builder.shl(exponent, ir.Constant(whole, [mantissa] * a.lanes))
+        integers = ir.VectorType(ir.IntType(bits), a.lanes)
+        exponent = builder.fptosi(arguments[1], integers)
+        exponent = builder.add(exponent, ir.Constant(integers, [bias] * a.lanes))
+        shifted = builder.shl(exponent, ir.Constant(integers, [mantissa] * a.lanes))
         scale = builder.bitcast(shifted, context.get_value_type(a))
         return builder.fmul(arguments[0], scale)
 
@@ -332,8 +332,8 @@ def series(typingctx, r):
 def exp(x):
     """Return e^x for x <= 0 within 2 ulp, 0 where it is below the normal numbers.
 
-    Lanes that are no number stay so. The zeros must be exact: a parent that nobody
-    chooses has no direction, and any direction would have a gradient.
+    NaN stays NaN. The zeros must be exact: a parent that no child chooses has no
+    direction, and any direction would have a gradient.
     """
     lowest, high, low = exp_constants(x)
     # maximum() takes its second argument where either is NaN.
@@ -456,8 +456,8 @@ def rows_of(count, step):
                 vectors.append(call(builder, "fma", part.type, number, x, part))
             return gather(context, builder, signature, vectors)
 
-        whole = (types.intp, types.intp)
-        return sums(sums, array, *whole, others, *whole), generate
+        place = (types.intp, types.intp)
+        return sums(sums, array, *place, others, *place), generate
 
     @intrinsic
     def save_rows(typingctx, sums, array, at, row):
@@ -508,8 +508,8 @@ def transpose(typingctx, source, at, row, target, there, target_row):
             write(builder, vector, place, target)
         return context.get_dummy_value()
 
-    whole = (types.intp, types.intp)
-    return types.void(source, *whole, target, *whole), generate
+    place = (types.intp, types.intp)
+    return types.void(source, *place, target, *place), generate
 
 
 @intrinsic
