@@ -54,8 +54,9 @@ ORDER = """
     lab.paper.place lab.paper.records lab.paper.runs lab.paper.workers lab.paper.figures
     lab.paper.tables lab.paper.displays lab.paper.table6 lab.paper.table_a3
     lab.paper.campaign
-    cli.show cli.options cli.data cli.train cli.evaluate cli.predict cli.explain
-    cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app cli
+    cli.show cli.options cli.inputs cli.data cli.train cli.evaluate cli.predict
+    cli.explain cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app
+    cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 # The only imports against the order. Methods that show or explain a value import what
 # does it; the front door tells type checkers where its names live.

@@ -184,7 +184,7 @@ def test_other_verbs_tell_a_name_too_long(source):
     for verb in (
         ["explain", model, "my cat", "--out", page],
         ["evaluate", model, "--data", source, "--out", page],
-        ["predict", model, "--file", source, "--out", f"{'p' * 300}.csv"],
+        ["predict", model, "--data", source, "--out", f"{'p' * 300}.csv"],
     ):
         message = refusal(*verb)
         assert "got File name too long. Give it a shorter name" in message
@@ -207,26 +207,26 @@ def test_one_row_with_two_labels_cannot_be_held_out(source):
 
 PREDICTIONS = {
     "no input": ([], "got none. Give a text in quotes."),
-    "two inputs": (["text", "--file", "toy.csv"], "got both."),
-    "out without a file": (["text", "--out", "out.csv"], "out must go with --file"),
+    "two inputs": (["text", "--data", "toy.csv"], "got both."),
+    "out without a file": (["text", "--out", "out.csv"], "out must go with --data"),
     "a threshold too high": (["text", "--threshold", "1.1"], "from 0 to 1; got 1.1"),
     "a threshold below 0": (["text", "--threshold", "-0.1"], "from 0 to 1; got -0.1"),
     "a threshold for one": (
         ["text", "--threshold", "0.5", "--single-label"],
         "threshold must go with all labels",
     ),
-    "a missing file": (["--file", "gone.csv"], "gone.csv must be a file"),
+    "a missing file": (["--data", "gone.csv"], "gone.csv must be a file"),
     "a missing column": (
-        ["--file", "toy.csv", "--text-column", "body"],
+        ["--data", "toy.csv", "--text-column", "body"],
         "one column 'body'; got text, label",
     ),
-    "an unknown ending": (["--file", "toy.docx"], "toy.docx must end in .csv"),
+    "an unknown ending": (["--data", "toy.docx"], "toy.docx must end in .csv"),
     "an out of no form": (
-        ["--file", "toy.csv", "--out", "out.docx"],
+        ["--data", "toy.csv", "--out", "out.docx"],
         "out.docx must end in .csv",
     ),
     "out among the missing": (
-        ["--file", "toy.csv", "--out", "toy.csv/out.csv"],
+        ["--data", "toy.csv", "--out", "toy.csv/out.csv"],
         "toy.csv/out.csv must be writable; got",
     ),
     "a GPU not there": (["text", "--device", "cuda:99"], "one this machine has"),
@@ -243,7 +243,7 @@ def test_bad_prediction_is_refused(source, args, match):
 @pytest.mark.parametrize("content", [b"", b"text,label\n"])
 def test_empty_file_to_predict_is_refused(source, content):
     Path("empty.csv").write_bytes(content)
-    args = ["--file", "empty.csv", "--out", "out.csv"]
+    args = ["--data", "empty.csv", "--out", "out.csv"]
     assert "empty.csv must" in refusal("predict", trained_model(), *args)
     assert not Path("out.csv").exists()
 
@@ -251,7 +251,7 @@ def test_empty_file_to_predict_is_refused(source, content):
 def test_broken_utf8_in_a_file_leaves_no_output(source):
     rows = b"".join(b"my cat purr %d\n" % number for number in range(9000))
     Path("bad.csv").write_bytes(b"text\n" + rows + b"caf\xe9\n")
-    args = ["--file", "bad.csv", "--out", "out.csv"]
+    args = ["--data", "bad.csv", "--out", "out.csv"]
     message = refusal("predict", trained_model(), *args)
     assert "a byte 0xe9 in line 9002" in message
     assert listing() == ["bad.csv", "toy.csv"]
@@ -320,7 +320,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /
 @needs_proc
 def test_full_disk_keeps_the_earlier_prediction(source):
     Path("out.csv").write_text("mine")
-    args = ["--file", source, "--out", "out.csv", "--overwrite"]
+    args = ["--data", source, "--out", "out.csv", "--overwrite"]
     with full_disk("out.csv"):
         message = refusal("predict", trained_model(), *args)
     assert message.startswith("out.csv must be writable; got No space left on device.")
@@ -361,7 +361,7 @@ def tiny_disk(tmp_path):
 def test_real_full_disk_is_one_line_for_each_verb(source, tiny_disk):
     big = [(text * 40, label) for text, label in toy_rows(60)]
     path = write_csv(Path("big.csv"), big)
-    predict = ["predict", trained_model(), "--file", path, "--out", tiny_disk / "o.csv"]
+    predict = ["predict", trained_model(), "--data", path, "--out", tiny_disk / "o.csv"]
     assert "No space left on device" in refusal(*predict)
     assert list(tiny_disk.iterdir()) == []
     wide = [*TINY, "--embedding-size", 600, "--json"]  # weights of more than 64 KiB

@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from textcapsules.base.errors import DownloadError
 from textcapsules.data import fetch as fetching
 from textcapsules.data.catalogue import CATALOGUE
@@ -44,6 +42,7 @@ def test_show_tickets_says_they_are_synthetic_and_their_licence():
 
 def test_show_takes_one_corpus_only(tmp_path):
     path = toy_file(tmp_path)
+    assert run_cli("data", "show", "--data", path) == run_cli("data", "show", path)
     message = refusal("data", "show", path, "--data", "tickets")
     assert message.startswith("data must be named once")
 
@@ -67,7 +66,7 @@ def test_fetch_tells_what_was_written_and_kept(monkeypatch, tmp_path):
     asked = fake(monkeypatch, results)
     ran = run_cli("data", "fetch", "mr", "trec", "--data-dir", tmp_path, "--json")
     assert ran.code == 0
-    assert asked == [("mr", tmp_path, False), ("trec", tmp_path, False)]
+    assert asked == [("mr", str(tmp_path), False), ("trec", str(tmp_path), False)]
     *said, last = ran.out.splitlines()
     assert said == [
         f"mr: wrote mr/all.tsv.gz in {tmp_path}",
@@ -104,6 +103,6 @@ def test_fetch_without_network_is_one_line(monkeypatch):
     assert "no connection" in refusal("data", "fetch", "mr")
 
 
-@pytest.mark.parametrize("verb", ["show", "fetch"])
-def test_missing_name_is_told(verb):
-    assert "Missing argument" in refusal("data", verb)
+def test_missing_name_is_told():
+    assert "Missing argument" in refusal("data", "fetch")
+    assert "data must be named once; got no name" in refusal("data", "show")

@@ -86,6 +86,31 @@ def test_tables_texts_and_pipes_are_read(tmp_path: Path) -> None:
     assert [each["text"] for each in piped] == ["cat 🐈", "dog"]
 
 
+def test_file_is_named_by_data_or_alone(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", [["cat"], ["dog"]], header=["text"])
+    found = explained("--data", table)
+    assert [each["text"] for each in found["explanations"]] == ["cat", "dog"]
+    assert explained(table) == explained("--file", table) == found
+    assert "got both" in refusal("explain", trained_model(), TEXT, "--data", table)
+
+
+def test_labels_are_decided_as_by_predict() -> None:
+    for decision in (
+        ["--single-label"],
+        ["--multi-label"],
+        ["--threshold", 0],
+        ["--threshold", 1],
+    ):
+        ran = run_cli("predict", trained_model(), TEXT, *decision)
+        (found,) = explained(TEXT, *decision)["explanations"]
+        assert found["predicted"] == json.loads(ran.out)["predicted"]
+    assert len(explained(TEXT, "--threshold", 0)["explanations"][0]["predicted"]) == 3
+    message = refusal(
+        "explain", trained_model(), TEXT, "--threshold", 0.5, "--single-label"
+    )
+    assert message.startswith("threshold must go with all labels past it")
+
+
 def test_only_the_first_texts_of_a_large_file_are_explained(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", [["cat"]] * 9, header=["text"])
     ran = run_cli("explain", trained_model(), table, "--limit", 4)
@@ -96,7 +121,7 @@ def test_only_the_first_texts_of_a_large_file_are_explained(tmp_path: Path) -> N
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     model = trained_model()
-    assert "input must be texts, a file or -" in refusal("explain", model)
+    assert "must be texts, - or --data FILE; got none" in refusal("explain", model)
     assert "limit must be at least 1" in refusal("explain", model, TEXT, "--limit", 0)
     assert "top must be at least 1" in refusal("explain", model, TEXT, "--top", 0)
     assert "method must be one of" in refusal("explain", model, TEXT, "--method", "x")

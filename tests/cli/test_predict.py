@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from textcapsules.model.classifier import TextClassifier
-from toy import TOPICS, refusal, run_cli, spawn, toy_rows, trained_model, write_csv
+from toy import (
+    TINY,
+    TOPICS,
+    refusal,
+    run_cli,
+    spawn,
+    toy_rows,
+    trained_model,
+    write_csv,
+)
 
 
 @pytest.fixture
@@ -72,7 +81,7 @@ def test_scores_come_with_how_many_words_are_known():
 
 
 def test_columns_of_a_file_do_not_depend_on_json(texts):
-    args = ["predict", trained_model(), "--file", texts]
+    args = ["predict", trained_model(), "--data", texts]
     assert lines(run_cli(*args, "--json"))[:-1] == lines(run_cli(*args))
 
 
@@ -113,7 +122,7 @@ def test_empty_stdin_is_no_text():
 
 def test_file_is_labelled_into_another(texts, tmp_path):
     target = tmp_path / "out.csv"
-    ran = run_cli("predict", trained_model(), "--file", texts, "--out", target)
+    ran = run_cli("predict", trained_model(), "--data", texts, "--out", target)
     assert ran.code == 0
     assert ran.out.startswith(f"{target}: 7 texts, 0 without a label")
     with target.open(newline="") as file:
@@ -123,7 +132,7 @@ def test_file_is_labelled_into_another(texts, tmp_path):
 
 
 def test_file_json_tells_where_it_went(texts, tmp_path):
-    args = ["predict", trained_model(), "--file", texts, "--json"]
+    args = ["predict", trained_model(), "--data", texts, "--json"]
     ran = run_cli(*args, "--out", tmp_path / "out.parquet")
     values = json.loads(ran.out.splitlines()[-1])
     assert (values["out"], values["texts"]) == (str(tmp_path / "out.parquet"), 7)
@@ -133,10 +142,36 @@ def test_file_json_tells_where_it_went(texts, tmp_path):
     assert "predictions" not in printed[-1]
 
 
+def test_former_name_of_data_is_understood(texts):
+    args = ["predict", trained_model()]
+    assert run_cli(*args, "--file", texts) == run_cli(*args, "--data", texts)
+    assert run_cli(*args, f"--file={texts}") == run_cli(*args, "--data", texts)
+    assert "--file" not in run_cli("predict", "--help").out
+
+
+@pytest.mark.parametrize("verb", ["predict", "explain"])
+def test_text_column_is_the_one_of_training(tmp_path, verb):
+    rows = toy_rows(24)
+    source = write_csv(tmp_path / "toy.csv", rows, ("body", "label"))
+    flags = ["--data", source, "--text-column", "body", *TINY, "--epochs", 1]
+    assert run_cli("train", *flags, "--out", tmp_path / "m").code == 0
+    ran = run_cli(verb, tmp_path / "m", "--data", source, "--json")
+    assert ran.code == 0
+    assert all(text in ran.out for text, _ in rows)
+    other = write_csv(tmp_path / "other.csv", [["cat"]], header=["text"])
+    assert "one column 'body'; got text" in refusal(
+        verb, tmp_path / "m", "--data", other
+    )
+    args = [verb, tmp_path / "m", "--data", other, "--text-column", "text"]
+    assert run_cli(*args).code == 0
+    message = refusal(verb, trained_model(), "my cat", "--text-column", "body")
+    assert message.startswith("text-column must go with --data")
+
+
 def test_existing_out_is_kept_unless_overwrite(texts, tmp_path):
     target = tmp_path / "out.csv"
     target.write_text("mine")
-    args = ["predict", trained_model(), "--file", texts, "--out", target]
+    args = ["predict", trained_model(), "--data", texts, "--out", target]
     assert "must not exist yet" in refusal(*args)
     assert target.read_text() == "mine"
     assert run_cli(*args, "--overwrite").code == 0

@@ -46,7 +46,7 @@ def test_european_csv_is_read_by_every_verb_and_told_once():
     warning = warning.replace("t.csv", source)
     verbs = [
         ("evaluate", "m", "--data", source),
-        ("predict", "m", "--file", source, "--out", "out.csv"),
+        ("predict", "m", "--data", source, "--out", "out.csv"),
         ("explain", "m", source),
     ]
     for args in verbs:
@@ -79,7 +79,7 @@ def test_named_delimiter_and_encoding_are_kept_with_the_model():
     other = write_csv(Path("other.csv"), rows)
     result = last_json(run_cli("evaluate", "m", "--data", other, "--json"))
     assert result["texts"] == 60
-    for verb in (["predict", "m", "--file"], ["explain", "m"]):
+    for verb in (["predict", "m", "--data"], ["explain", "m"]):
         assert "--encoding latin-1" in refusal(*verb, source, "--delimiter", ";")
         out = run_cli(*verb, source, *flags).out
         assert all(text in out for text, _ in rows)
@@ -99,11 +99,11 @@ def test_text_file_is_read_in_its_encoding():
 def test_files_of_excel_are_told():
     Path("book.csv").write_bytes(b"PK\x03\x04" + bytes(100))
     assert "got a ZIP archive, as an Excel workbook is. Save it as CSV." in refusal(
-        "predict", trained_model(), "--file", "book.csv"
+        "predict", trained_model(), "--data", "book.csv"
     )
     Path("excel.csv").write_text("sep=;\ntext;label\na cat;cats\n")
     assert "got 'sep=;', a line for Excel. Remove it, and pass --delimiter ';'" in (
-        refusal("predict", trained_model(), "--file", "excel.csv")
+        refusal("predict", trained_model(), "--data", "excel.csv")
     )
 
 
@@ -176,7 +176,7 @@ def test_table_of_empty_rows_alone_is_refused():
 
 
 def predicted(source: str, out: str, *args: object) -> dict:
-    ran = run_cli("predict", trained_model(), "--file", source, "--out", out, *args)
+    ran = run_cli("predict", trained_model(), "--data", source, "--out", out, *args)
     assert ran.code == 0, ran.err
     return {"err": ran.err}
 
@@ -195,7 +195,7 @@ def test_late_column_and_surrogates_come_out_of_predict():
 def test_row_nested_too_deep_is_one_line_and_no_output():
     deep = "[" * 100_000 + "]" * 100_000
     Path("t.jsonl").write_text(f'{{"text": "a", "x": {deep}}}\n')
-    args = ["predict", trained_model(), "--file", "t.jsonl", "--out", "o.jsonl"]
+    args = ["predict", trained_model(), "--data", "t.jsonl", "--out", "o.jsonl"]
     assert "inside one another in line 1" in refusal(*args)
     assert not Path("o.jsonl").exists()
 
@@ -233,7 +233,7 @@ def test_excel_safe_quotes_texts_and_no_numbers(form, delimiter):
 
 def test_excel_safe_goes_with_a_csv_file_alone():
     source = write_csv(Path("t.csv"), ROWS)
-    args = ["predict", trained_model(), "--file", source, "--excel-safe"]
+    args = ["predict", trained_model(), "--data", source, "--excel-safe"]
     assert "excel-safe must go with --out" in refusal(*args)
     assert "o.jsonl must be a CSV or TSV file" in refusal(*args, "--out", "o.jsonl")
 
@@ -254,10 +254,16 @@ def test_file_as_a_text_is_told_how_to_be_given():
     write_csv(Path("new.csv"), ROWS)
     Path("notes.txt").write_text("my cat\na dog\n")
     model = trained_model()
-    assert refusal("predict", model, "new.csv").endswith("Pass it as --file new.csv.")
-    assert refusal("predict", model, "notes.txt").endswith("per line: - < notes.txt.")
-    assert "got 2 files" in refusal("explain", model, "new.csv", "notes.txt")
-    assert "gone.csv must be a file" in refusal("explain", model, "new.csv", "gone.csv")
+    assert refusal("predict", model, "new.csv") == (
+        "text must be a text; got 'new.csv', the name of a file. If you mean the file, "
+        "pass --data new.csv; if it is a text, send it to stdin with -."
+    )
+    assert "pass - < notes.txt, which reads" in refusal("predict", model, "notes.txt")
+    for verb in ("predict", "explain"):
+        for texts in (("new.csv", "notes.txt"), ("my cat", "new.csv")):
+            assert "pass --data new.csv;" in refusal(verb, model, *texts)
+    Path("plain").write_text("my cat")
+    assert "pass --data plain;" in refusal("predict", model, "plain")
 
 
 @pytest.mark.parametrize("verb", ["predict", "explain"])

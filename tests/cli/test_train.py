@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from textcapsules.base.progress import epoch_line
-from textcapsules.cli.train import goes_on
+from textcapsules.cli.train import offer_resume
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training import run
 from textcapsules.training.calibrate import THRESHOLD_RULES, Thresholds
@@ -187,7 +187,7 @@ def test_texts_cut_are_told_once_with_their_share(tmp_path, monkeypatch):
     other = write_csv(tmp_path / "other.csv", rows)
     for args in (
         ["evaluate", "m", "--data", other],
-        ["predict", "m", "--file", source, "--out", "out.csv"],
+        ["predict", "m", "--data", source, "--out", "out.csv"],
         ["predict", "m", *(text for text, _ in rows)],
     ):
         ran = run_cli(*args, "--json")
@@ -201,7 +201,7 @@ def test_texts_read_whole_are_not_told(source):
     ran = run_cli("train", "--data", source, *TINY, "--out", "m", "--json")
     cut = json.loads(ran.out.splitlines()[-1])["cut"]
     assert cut == {"max_tokens": 400, "texts": 0, "share_dropped": 0.0, "longest": 12}
-    assert run_cli("predict", "m", "--file", source).err == ""
+    assert run_cli("predict", "m", "--data", source).err == ""
 
 
 def test_epochs_are_added_on_the_command_line(source):
@@ -241,7 +241,7 @@ def test_ctrl_c_while_a_line_is_written_does_not_repeat_it(tmp_path, monkeypatch
     figures = {"epoch": 1, "loss": 0.5, "train_seconds": 1.0, "dev_seconds": 0.0}
     (tmp_path / "config.json").touch()
     (tmp_path / "training.json").write_text("{}")
-    with pytest.raises(typer.Exit) as ended, goes_on(tmp_path):
+    with pytest.raises(typer.Exit) as ended, offer_resume(tmp_path):
         epoch_line(figures)
     assert ended.value.exit_code == 130
     assert stderr.getvalue().splitlines() == [

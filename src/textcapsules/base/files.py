@@ -20,6 +20,7 @@ from textcapsules.base.errors import WriteError
 __all__ = [
     "REMEDIES",
     "atomic_path",
+    "check_new_file",
     "check_regular",
     "file_sha256",
     "json_bytes",
@@ -88,6 +89,17 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def check_new_file(path: Path, overwrite: bool) -> None:
+    """Refuse a folder in place of a file to write, and to replace a file unasked."""
+    if path.is_dir():
+        raise WriteError(f"{path} must be a file to write; got a folder. Name a file.")
+    if path.exists() and not overwrite:
+        raise WriteError(
+            f"{path} must not exist yet; got an existing file. Name another, or pass "
+            "--overwrite."
+        )
 
 
 def remove_leftovers(path: Path | str) -> None:

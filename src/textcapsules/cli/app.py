@@ -1,4 +1,4 @@
-"""The verbs under one roof."""
+"""All verbs of the command line."""
 
 from typing import Annotated
 
@@ -26,12 +26,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# `--file` is the former name of `--data`, and still understood.
+FILE_IS_DATA = {"token_normalize_func": lambda name: "data" if name == "file" else name}
 app.command(name="demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command(name="train")(train.train)
 app.command(name="evaluate")(evaluate.evaluate)
-app.command(name="predict")(predict.predict)
-app.command(name="explain")(explain.explain)
+app.command(name="predict", context_settings=FILE_IS_DATA)(predict.predict)
+app.command(name="explain", context_settings=FILE_IS_DATA)(explain.explain)
 app.command(name="report")(report.report)
 app.command(name="serve")(serve.serve)
 app.command(name="export")(export.export)
@@ -42,12 +44,12 @@ app.command(name="reproduce")(reproduce.reproduce)
 @app.callback(invoke_without_command=True)
 def version(
     show: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.")
+        bool, typer.Option("--version", help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Capsule networks for text: train on one label a text, predict all of them.
+    """Capsule networks for text: train on one label per text, predict all of them.
 
-    Each verb's help shows how it is used. To see it all at work:
+    The help of each command shows how to use it. To see them all at work:
 
       textcapsules demo
     """

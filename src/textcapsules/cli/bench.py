@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.cli.show import Json, print_json, print_table
+from textcapsules.cli.options import Device, Json
+from textcapsules.cli.show import print_json, print_table
 
 __all__ = ["bench"]
 
@@ -18,30 +19,39 @@ PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16")
 
 def bench(
     what: Annotated[
-        str, typer.Argument(help="routing, train, predict, scaling or many.")
+        str,
+        typer.Argument(help="What to time: routing, train, predict, scaling or many."),
     ],
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     votes: Annotated[
-        bool, typer.Option("--votes/--no-votes", help="Time the code with votes too.")
+        bool,
+        typer.Option(
+            "--votes/--no-votes", help="Time the plain code that forms votes too."
+        ),
     ] = True,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Time torch.compile too (slow).")
     ] = False,
     case: Annotated[
-        list[str] | None, typer.Option(help="mr, ag or reuters (train); all of them.")
+        list[str] | None,
+        typer.Option(
+            help="Sizes of bench train: mr, ag or reuters; may be repeated; by default "
+            "all of them."
+        ),
     ] = None,
     embeddings: Annotated[
-        str, typer.Option(help="static or non-static (train).")
+        str, typer.Option(help="Word vectors of bench train: static or non-static.")
     ] = "static",
     precision: Annotated[
-        str, typer.Option(help="ieee, tf32, tf32x3 or bf16 (GPU).")
+        str,
+        typer.Option(help="Precision on a GPU: ieee, tf32, tf32x3 or bf16."),
     ] = "ieee",
     out: Annotated[
-        Path | None, typer.Option(help="A JSON file for the record.")
+        Path | None, typer.Option(help="JSON file to write the record to.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Time our ways beside the usual ones, all in one run on random texts.
+    """Time the kernels beside plain code, all in one run on random texts.
 
     textcapsules bench routing
 

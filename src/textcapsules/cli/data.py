@@ -1,64 +1,41 @@
 """`textcapsules data list`, `show` and `fetch`."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.cli.options import config_flags
-from textcapsules.cli.show import Json, print_json, print_table, say
+from textcapsules.cli.options import DataDir, Json, config_flags
+from textcapsules.cli.show import print_json, print_table, say
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="The corpora: what there is, what it holds, where to get it.",
+    help="List, describe and download the benchmark corpora.",
     no_args_is_help=True,
 )
-
-DataDir = Annotated[
-    Path | None, typer.Option(help="Folder of corpora (or TEXTCAPSULES_DATA).")
-]
 
 
 @app.command("list")
 def list_corpora(data_dir: DataDir = None, json: Json = False) -> None:
-    """List the corpora, and which of them are here.
+    """List the corpora, and which of them are in the folder of corpora.
 
-    Where the folder of corpora is at hand:
-
-      textcapsules data list --data-dir corpora
+    textcapsules data list --data-dir corpora
     """
-    from textcapsules.data.corpora import available, data_folder
-    from textcapsules.data.tickets import TICKETS
+    from textcapsules.data.corpora import data_folder
+    from textcapsules.data.load import list_corpora as list_records
 
-    embedded = [
-        {
-            "name": name,
-            "title": TICKETS.title,
-            "task": "multi-label" if name.endswith("multi") else "single-label",
-            "labels": list(TICKETS.labels),
-            "licence": TICKETS.licence,
-            "present": True,
-            "missing": [],
-        }
-        for name in TICKETS.names
-    ]
-    records = [*embedded, *available(data_dir)]
+    folder, records = data_folder(data_dir), list_records(data_dir)
+    header = ("name", "title", "task", "labels", "here")
     rows = [
         (
-            r["name"],
-            r["title"],
-            r["task"],
-            len(r["labels"]),
-            "yes" if r["present"] else "no",
+            *(record[key] for key in header[:3]),
+            len(record["labels"]),
+            "yes" if record["present"] else "no",
         )
-        for r in records
+        for record in records
     ]
-    folder = data_folder(data_dir)
-    print_table(
-        f"corpora in {folder}", ("name", "title", "task", "labels", "here"), rows
-    )
+    print_table(f"corpora in {folder}", header, rows)
     if json:
         print_json({"folder": str(folder), "corpora": records})
 
@@ -66,13 +43,16 @@ def list_corpora(data_dir: DataDir = None, json: Json = False) -> None:
 @app.command("show")
 @config_flags("data")
 def show(
-    corpus: Annotated[str, typer.Argument(help="A corpus, or a file of texts.")],
     flags: dict[str, dict[str, Any]],
+    corpus: Annotated[
+        str | None,
+        typer.Argument(help="A corpus, or a file of texts; --data means the same."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Show how many texts a corpus has, by split and label, and how long they are.
+    """Show how many texts a corpus has, per split and label, and how long they are.
 
-    With --json also its sources and checksums. A corpus, or your own file:
+    With --json also its sources and checksums.
 
       textcapsules data show reuters-multi --data-dir corpora --json
 
@@ -82,13 +62,14 @@ def show(
     from textcapsules.data.corpora import describe
     from textcapsules.data.load import load_corpus
 
-    given = flags.get("data", {})
-    if "source" in given:
+    options = flags.get("data", {})
+    names = [name for name in (corpus, options.get("source")) if name is not None]
+    if len(names) != 1:
         raise ConfigError(
-            f"data must be named once; got {corpus!r} and --data {given['source']!r}."
+            f"data must be named once; got {' and '.join(names) or 'no name'}. "
+            "See textcapsules data show --help."
         )
-    config = DataConfig(**{**given, "source": corpus})
-    facts = describe(load_corpus(config))
+    facts = describe(load_corpus(DataConfig(**{**options, "source": names[0]})))
     splits = facts["splits"]
     header = ("label", *splits)
     rows = [
@@ -108,16 +89,18 @@ def show(
 
 @app.command("fetch")
 def fetch(
-    corpora: Annotated[list[str], typer.Argument(help="Names, or all.")],
+    corpora: Annotated[
+        list[str], typer.Argument(help="Names of corpora, or all for every one.")
+    ],
     data_dir: DataDir = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Build files anew.")
+        bool, typer.Option("--overwrite", help="Build existing files again.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Download corpora from their public sources and build the canonical files.
+    """Download corpora from their public sources and build their files.
 
-    Files that are there and whole are left alone.
+    Files that are there and undamaged are left alone.
 
       textcapsules data fetch mr trec --data-dir corpora
     """
@@ -126,8 +109,8 @@ def fetch(
 
     names = list(CATALOGUE) if corpora == ["all"] else list(dict.fromkeys(corpora))
     for name in names:
-        card(name)  # a wrong name is told before anything is downloaded
-    done = {}
+        card(name)  # a wrong name is refused before anything is downloaded
+    results = {}
     for name in names:
         fetched = fetch_corpus(name, data_dir, overwrite=overwrite)
         parts = [f"wrote {', '.join(fetched.written)}"] if fetched.written else []
@@ -135,6 +118,6 @@ def fetch(
         say(f"{name}: {'; '.join(parts) or 'nothing to do'} in {fetched.data_dir}")
         for remark in fetched.remarks:
             say(f"note: {remark}")
-        done[name] = {**fetched._asdict(), "data_dir": str(fetched.data_dir)}
+        results[name] = {**fetched._asdict(), "data_dir": str(fetched.data_dir)}
     if json:
-        print_json({"fetched": done})
+        print_json({"fetched": results})

@@ -5,37 +5,29 @@ from typing import Annotated
 
 import typer
 
+from textcapsules.cli.options import Json, Overwrite
 from textcapsules.cli.report import warn_without_clouds
-from textcapsules.cli.serve import announce
-from textcapsules.cli.show import (
-    Json,
-    percent,
-    print_json,
-    print_table,
-    say,
-    training_bar,
-)
+from textcapsules.cli.serve import Port, announce
+from textcapsules.cli.show import percent, print_json, print_table, say, training_bar
 
 __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder of model and report.")] = Path(
-        "runs/demo"
-    ),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier demo.")
-    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder to write the model and the report to.")
+    ] = Path("runs/demo"),
+    overwrite: Overwrite = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="End in the running page.")
+        bool, typer.Option("--serve", help="Serve the model in the end, with its page.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Of the page; 0 takes a free one.")] = 8000,
+    port: Port = 8000,
     json: Json = False,
 ) -> None:
-    """Train on the embedded, synthetic tickets and show what comes out.
+    """Train on the embedded synthetic tickets, and print and report the results.
 
-    It takes about a minute on two cores and downloads nothing. Every training ticket
-    has one topic; the second test set has two or three each.
+    This takes about a minute on two cores and downloads nothing. Every training ticket
+    has one topic; the tickets of the second test set have two or three each.
 
       textcapsules demo --out runs/demo
 

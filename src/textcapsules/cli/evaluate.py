@@ -5,10 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from textcapsules.base.errors import DataError, WriteError, warn
-from textcapsules.cli.options import config_flags
-from textcapsules.cli.show import Json, percent, print_json, print_table, say
-from textcapsules.config import DataConfig, RunConfig
+from textcapsules.base.errors import WriteError, warn
+from textcapsules.cli.options import (
+    Device,
+    Json,
+    Model,
+    Overwrite,
+    Split,
+    Threshold,
+    config_flags,
+)
+from textcapsules.cli.show import percent, print_json, print_table, say
 
 __all__ = ["evaluate"]
 
@@ -22,45 +29,49 @@ COLUMNS = {
 }
 
 
-@config_flags("data")
+@config_flags("data", from_model=True)
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: Model,
     flags: dict[str, dict[str, Any]],
-    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
-    threshold: Annotated[
-        float | None, typer.Option(help="In place of the calibrated ones.")
-    ] = None,
+    split: Split = "test",
+    threshold: Threshold = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for evaluation.json and confusion.png.")
+        Path | None,
+        typer.Option(help="Folder to write evaluation.json and confusion.png to."),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace those in --out.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    overwrite: Overwrite = False,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Judge a model on labelled texts; by default on its own corpus's test set.
+    """Measure how good a model is on labelled texts.
 
-    On that, and on a file of yours, with the figures written to a folder:
+    By default these are the test texts of the corpus that it was trained on. With
+    --data, they are all rows of a file, in the columns that the model was trained with:
 
       textcapsules evaluate runs/model
 
       textcapsules evaluate runs/model --data more.csv --out evaluation
     """
     from textcapsules.base.checks import check_threshold
-    from textcapsules.base.files import write_json
+    from textcapsules.base.files import check_new_file, write_json
     from textcapsules.data.load import load_split
     from textcapsules.draw.pictures import plot_confusion
-    from textcapsules.inference.evaluate import evaluate as judge
+    from textcapsules.inference.evaluate import evaluate as evaluate_model
+    from textcapsules.inference.evaluate import evaluation_data
     from textcapsules.model.classifier import TextClassifier
 
     check_threshold(threshold)
     if out is not None:
-        check_out(out, overwrite)
+        if out.exists() and not out.is_dir():
+            raise WriteError(f"{out} must be a folder; got a file. Name another.")
+        for name in ("evaluation.json", "confusion.png"):
+            check_new_file(out / name, overwrite)
     classifier = TextClassifier.load(model, device)
-    data = evaluated_data(classifier.config, flags.get("data", {}), split)
+    data = evaluation_data(classifier.config, flags.get("data", {}), split)
     examples = load_split(data, split)
-    result = judge(classifier, examples, threshold=threshold, source=data.source)
+    result = evaluate_model(
+        classifier, examples, threshold=threshold, source=data.source
+    )
     values = {
         "model": str(model),
         "data": data.source,
@@ -73,7 +84,7 @@ def evaluate(
         if result.confusion is not None:
             names = classifier.labels.names
             plot_confusion(result.confusion, names, out / "confusion.png")
-    # After the files are written: whoever reads may close the pipe early.
+    # After the files are written, since the reader of a pipe may close it early.
     title = f"{data.source}, {split}, {result.texts:,} texts"
     print_evaluation(title, result, *threshold_rule(classifier, threshold))
     if line := result.cut.line(classifier.config):
@@ -82,63 +93,24 @@ def evaluate(
         print_json(values)
 
 
-def evaluated_data(config: RunConfig, given: dict[str, Any], split: str) -> DataConfig:
-    """Return the texts to judge on: the model's own, or others in the same form."""
-    from textcapsules.data.load import is_file
-
-    if "source" in given:
-        # The columns are the model's; how its own files were written is not.
-        own = ("dev", "test", "delimiter", "encoding", "skip_empty")
-        fresh = {name: getattr(DataConfig(), name) for name in own}
-        data = config.replace(data={**fresh, **given}).data
-        is_same = Path(data.source).resolve() == Path(config.data.source).resolve()
-        if is_same and split == "test" and data.test is None and is_file(data.source):
-            warn(
-                f"{data.source} holds the texts the model was trained on, so the "
-                "figures are too good. Leave out --data and take --split dev, or name "
-                "other texts."
-            )
-        return data
-    data = config.replace(data=given).data
-    if split == "test" and data.test is None and is_file(data.source):
-        raise DataError(
-            f"the model must have a test set to be judged on; got none beside "
-            f"{data.source}, on which it was trained. Name a file with --data, or "
-            "take --split dev."
-        )
-    return data
-
-
-def check_out(folder: Path, overwrite: bool) -> None:
-    """Refuse to replace an evaluation unless told to."""
-    if folder.exists() and not folder.is_dir():
-        raise WriteError(f"{folder} must be a folder; got a file. Name another.")
-    for name in ("evaluation.json", "confusion.png"):
-        if (folder / name).exists() and not overwrite:
-            raise WriteError(
-                f"{folder / name} must not exist yet; got an existing file. Name "
-                "another folder, or pass --overwrite."
-            )
-
-
 def threshold_rule(classifier: Any, threshold: float | None) -> tuple[str, str]:
     """Return the name of the thresholds used, and what they were chosen on."""
     if threshold is not None:
         return f"{threshold:g}, as given", ""
     several = len(set(classifier.labels.thresholds)) > 1
     on = classifier.record.get("calibration", {}).get("on", "nothing")
-    chosen = "" if on == "nothing" else f", calibrated on {on}"
-    return "calibrated per label" if several else "calibrated", chosen
+    origin = "" if on == "nothing" else f", calibrated on {on}"
+    return "calibrated per label" if several else "calibrated", origin
 
 
-def print_evaluation(title: str, result: Any, rule: str, chosen: str) -> None:
+def print_evaluation(title: str, result: Any, rule: str, origin: str) -> None:
     """Print the figures of an evaluation and its per-class table.
 
     Args:
-        title: what was judged.
+        title: which texts the model was evaluated on.
         result: the `Evaluation`.
         rule: which thresholds were used.
-        chosen: what they were chosen on, to follow the title.
+        origin: what they were chosen on, to follow the title.
     """
     if result.single_label is not None:
         accuracy, f1 = (
@@ -153,7 +125,7 @@ def print_evaluation(title: str, result: Any, rule: str, chosen: str) -> None:
         )
     ]
     header = ("threshold", *COLUMNS)
-    print_table(f"{title}: all labels past a threshold{chosen}", header, rows)
+    print_table(f"{title}: all labels past a threshold{origin}", header, rows)
     keys = ("precision", "recall", "f1")
     classes = [
         (row["label"], *(percent(row[key]) for key in keys), row["texts"])

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.cli.show import Json, print_json, say
+from textcapsules.cli.options import Json, Model, Overwrite
+from textcapsules.cli.show import print_json, say
 
 __all__ = ["export"]
 
@@ -14,21 +15,25 @@ FORMATS = ("onnx",)
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    form: Annotated[str, typer.Option("--format", help="onnx.")] = "onnx",
+    model: Model,
+    form: Annotated[
+        str, typer.Option("--format", help="Format to write; onnx is the only one.")
+    ] = "onnx",
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write (MODEL-onnx).")
+        Path | None,
+        typer.Option(
+            help="Folder to write to. [dim]\\[default: the model folder's name with "
+            "-onnx][/]"
+        ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier export.")
-    ] = False,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Write a model for programs that do not have textcapsules.
 
-    Three files: model.onnx for onnxruntime, tokenizer.json for tokenizers, labels.json
-    with names and thresholds. On random texts they must give the model's scores to
-    1e-4, or nothing is written.
+    It writes three files: model.onnx for onnxruntime, tokenizer.json for tokenizers,
+    and labels.json with names and thresholds. They are first compared with the model on
+    random texts: if a score differs by more than 1e-4, nothing is written.
 
       textcapsules export runs/model --format onnx --out exported
     """

@@ -1,148 +1,242 @@
-"""Command-line flags made from the options' own declarations.
+"""The options of the command line, each declared once.
 
-Every field of the configuration becomes a flag with the field's help; a flag that is
-not given is None and changes nothing, so that preset and file keep their say.
+First those that several verbs share. Then the flags of the configuration: every field
+becomes a flag with the field's help. A flag that is not given is None and changes
+nothing, so that the preset and the file of options decide.
 """
 
+import dataclasses
 import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.config import SECTIONS, RunConfig, preset, read_config
+from textcapsules.config import (
+    DEFAULT_PRESET,
+    PRESETS,
+    SECTIONS,
+    RunConfig,
+    preset,
+    read_config,
+)
 
-__all__ = ["Delimiter", "Encoding", "config_flags", "resolve_config"]
-
-PANELS = {
-    "data": "Data",
-    "text": "Text",
-    "model": "Model, with the paper's symbols",
-    "baseline": "Systems compared with",
-    "loss": "Loss",
-    "train": "Training",
-}
-
-# `--data` reads better than `--source`, and is what the paper's readers expect.
-RENAMED = {"source": "data"}
+__all__ = ["config_flags", "resolve_config"]
 
 
-def help_of(section: str, name: str) -> str:
-    """Return the help of an option, for a verb that has it as a flag of its own."""
-    (spec,) = (spec for spec in fields(SECTIONS[section]) if spec.name == name)
-    return spec.metadata["help"] + "."
+class Flag(NamedTuple):
+    """A field of the configuration that has a flag."""
+
+    section: str
+    field: dataclasses.Field
+    type: Any
+
+    def help(self, defaults: RunConfig | None) -> str:
+        """Return the help: what the option does, its choices, and its default."""
+        facts = []
+        if typing.get_origin(self.type) is Literal:
+            choices = map(str, typing.get_args(self.type))
+            facts.append(f"choices: {', '.join(choices)}")
+        if defaults is not None:
+            value = getattr(getattr(defaults, self.section), self.field.name)
+            facts.append(f"default: {format_value(value)}")
+        text = self.field.metadata["help"] + "."
+        return f"{text} [dim]\\[{'; '.join(facts)}][/]" if facts else text
 
 
-Delimiter = Annotated[
-    str | None, typer.Option(help=help_of("data", "delimiter"), show_default=False)
+def format_value(value: Any) -> str:
+    """Return a value as it would be typed.
+
+    >>> format_value((3, 4)), format_value(True), format_value(None)
+    ('3,4', 'on', 'none')
+    """
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)
+
+
+def all_flags() -> dict[str, Flag]:
+    """Return the flags of the configuration by the names of their parameters."""
+    flags = {}
+    for section, config in SECTIONS.items():
+        hints = typing.get_type_hints(config)
+        for field in dataclasses.fields(config):
+            # Every verb calls its file of texts `--data`.
+            name = "data" if field.name == "source" else field.name
+            flags[name] = Flag(section, field, hints[field.name])
+    return flags
+
+
+FLAGS = all_flags()
+
+Model = Annotated[Path, typer.Argument(help="Folder of a trained model.")]
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(help="Texts in quotes, or - to read one text per line from stdin."),
 ]
-Encoding = Annotated[
-    str | None, typer.Option(help=help_of("data", "encoding"), show_default=False)
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of --data that holds the texts; by default the one that the "
+        "model was trained with.",
+    ),
+]
+Delimiter = Annotated[str | None, typer.Option(help=FLAGS["delimiter"].help(None))]
+Encoding = Annotated[str | None, typer.Option(help=FLAGS["encoding"].help(None))]
+DataDir = Annotated[str | None, typer.Option(help=FLAGS["data_dir"].help(None))]
+Split = Annotated[
+    str, typer.Option(help="Which texts of a corpus to take: train, dev or test.")
+]
+MultiLabel = Annotated[
+    bool | None,
+    typer.Option(
+        "--multi-label/--single-label",
+        help="Give all labels that reach their thresholds, or only the one with the "
+        "highest score; by default what the model was trained for.",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Minimum score of a label, from 0 to 1, the same for all labels; by "
+        "default the calibrated thresholds of the model."
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace --out if it exists.")
+]
+Device = Annotated[str, typer.Option(help=FLAGS["device"].help(None))]
+Json = Annotated[
+    bool, typer.Option("--json", help="End the output with one JSON object.")
 ]
 
 
-def config_flags(*sections: str) -> Callable[[Callable], Callable]:
+def show_defaults(context: typer.Context, name: str | None) -> str | None:
+    """Let a help that is asked for after --preset show the defaults of that preset."""
+    if name is not None:
+        defaults = preset(name)
+        for parameter in context.command.params:
+            if parameter.name in FLAGS:
+                parameter.help = FLAGS[parameter.name].help(defaults)  # type: ignore[attr-defined]
+    return name
+
+
+def show_all_options(context: typer.Context, is_asked: bool) -> None:
+    """Print the help with the options that the short help leaves out, and stop."""
+    if is_asked:
+        for parameter in context.command.params:
+            if parameter.name in FLAGS:
+                parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Set of defaults to start from: {', '.join(PRESETS)}. "
+        f"[dim]\\[default: {DEFAULT_PRESET}][/]",
+        callback=show_defaults,
+        is_eager=True,
+    ),
+]
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        help="Show all options, also those that are seldom needed, and exit.",
+        callback=show_all_options,
+        is_eager=True,
+    ),
+]
+
+
+def config_flags(
+    *sections: str, short_help: bool = False, from_model: bool = False
+) -> Callable[[Callable], Callable]:
     """Give a command a flag for every field of some sections.
 
-    The command receives them as one argument, `flags`: values by section and field.
+    The command receives the values as one argument, `flags`, by section and field.
+
+    Args:
+        sections: names of sections of the configuration.
+        short_help: show only the common options in --help.
+        from_model: the defaults are those that a model was trained with.
     """
+    names = [name for name, flag in FLAGS.items() if flag.section in sections]
+    defaults = None if from_model else preset(DEFAULT_PRESET)
 
     def decorate(command: Callable) -> Callable:
-        own = inspect.signature(command)
-        added = [p for section in sections for p in section_parameters(section)]
-        kept = [p for p in own.parameters.values() if p.name != "flags"]
-        places = {
-            p.name: section for section in sections for p in section_parameters(section)
-        }
+        signature = inspect.signature(command)
+        parameters = [p for p in signature.parameters.values() if p.name != "flags"]
+        for name in names:
+            is_hidden = short_help and not FLAGS[name].field.metadata["common"]
+            parameters.append(flag_parameter(name, defaults, is_hidden))
 
         @functools.wraps(command)
-        def wrapper(**given: Any) -> Any:
+        def wrapper(**values: Any) -> Any:
             flags: dict[str, dict[str, Any]] = {}
-            for name, section in places.items():
-                value = given.pop(name)
+            for name in names:
+                value, flag = values.pop(name), FLAGS[name]
                 if value is not None:
-                    field_name = {v: k for k, v in RENAMED.items()}.get(name, name)
-                    flags.setdefault(section, {})[field_name] = parse(
-                        section, field_name, value
+                    flags.setdefault(flag.section, {})[flag.field.name] = parse(
+                        flag, value
                     )
-            return command(**given, flags=flags)
+            return command(**values, flags=flags)
 
-        wrapper.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in [*kept, *added]}
+        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
         return wrapper
 
     return decorate
 
 
-def section_parameters(section: str) -> list[inspect.Parameter]:
-    """Return one keyword parameter a field."""
-    hints = typing.get_type_hints(SECTIONS[section])
-    parameters = []
-    for spec in fields(SECTIONS[section]):
-        name = RENAMED.get(spec.name, spec.name)
-        flag = "--" + name.replace("_", "-")
-        hint = hints[spec.name]
-        if hint is bool:
-            flag = f"{flag}/--no-{name.replace('_', '-')}"
-        default = f"[dim]\\[{shown(spec.default)}][/]"
-        option = typer.Option(
-            flag,
-            help=f"{spec.metadata['help']}{choices(hint)} {default}",
-            rich_help_panel=PANELS[section],
-            show_default=False,
-        )
-        kind = Annotated[plain(hint) | None, option]
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
-            )
-        )
-    return parameters
+def flag_parameter(
+    name: str, defaults: RunConfig | None, is_hidden: bool
+) -> inspect.Parameter:
+    """Return the keyword parameter that typer makes a flag of."""
+    flag, words = FLAGS[name], name.replace("_", "-")
+    kind = flag.type
+    if isinstance(kind, types.UnionType):  # `X | None`: None is a flag not given
+        kind = typing.get_args(kind)[0]
+    panel = f"{flag.section.capitalize()} options"
+    option = typer.Option(
+        f"--{words}/--no-{words}" if kind is bool else f"--{words}",
+        help=flag.help(defaults),
+        rich_help_panel=panel if defaults else f"{panel}, by default the model's own",
+        show_default=False,
+        hidden=is_hidden,
+    )
+    # Typer reads lists and choices as text; the configuration checks them.
+    parsed = kind if kind in (bool, int, float) else str
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[parsed | None, option],
+    )
 
 
-def plain(hint: Any) -> type:
-    """Return the type typer parses; lists and choices are checked by the option."""
-    if isinstance(hint, types.UnionType):  # None is what a flag left out means
-        hint = typing.get_args(hint)[0]
-    return hint if hint in (bool, int, float) else str
-
-
-def choices(hint: Any) -> str:
-    """Return the choices of a field, for its help."""
-    if typing.get_origin(hint) is Literal:
-        return f" ({', '.join(map(str, typing.get_args(hint)))})"
-    return ""
-
-
-def shown(default: Any) -> str:
-    """Return a default as it would be typed."""
-    if isinstance(default, tuple):
-        return ",".join(map(str, default))
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return "none" if default is None else str(default)
-
-
-def parse(section: str, name: str, value: Any) -> Any:
+def parse(flag: Flag, value: Any) -> Any:
     """Turn `3,4,5` into numbers where the field is a list, or `9` a numeric choice."""
-    hint = typing.get_type_hints(SECTIONS[section])[name]
-    if typing.get_origin(hint) is Literal:
-        return {str(choice): choice for choice in typing.get_args(hint)}.get(
-            value, value
-        )
-    if typing.get_origin(hint) is not tuple:
+    if typing.get_origin(flag.type) is Literal:
+        choices = {str(choice): choice for choice in typing.get_args(flag.type)}
+        return choices.get(value, value)
+    if typing.get_origin(flag.type) is not tuple:
         return value
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError as error:
         raise ConfigError(
-            f"{name} must be whole numbers with commas, as 3,4,5; got {value!r}."
+            f"{flag.field.name} must be whole numbers with commas, as 3,4,5; got "
+            f"{value!r}."
         ) from error
 
 
@@ -157,4 +251,4 @@ def resolve_config(
                 "Leave out one of --preset and --config."
             )
         return read_config(file).replace(**flags)
-    return preset(preset_name or "best").replace(**flags)
+    return preset(preset_name or DEFAULT_PRESET).replace(**flags)

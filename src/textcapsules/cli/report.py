@@ -8,61 +8,66 @@ from typing import Annotated, Any
 import typer
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.cli.evaluate import evaluated_data
-from textcapsules.cli.explain import check_page
-from textcapsules.cli.options import config_flags
-from textcapsules.cli.show import Json, err, percent, print_json, say
+from textcapsules.cli.options import (
+    Device,
+    Json,
+    Model,
+    Overwrite,
+    Split,
+    config_flags,
+)
+from textcapsules.cli.show import err, percent, print_json, say
 
 __all__ = ["report", "warn_without_clouds"]
 
 
-@config_flags("data")
+@config_flags("data", from_model=True)
 def report(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    model: Model,
     flags: dict[str, dict[str, Any]],
-    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    split: Split = "test",
     out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path(
         "report.html"
     ),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace --out if it exists.")
-    ] = False,
+    overwrite: Overwrite = False,
     method: Annotated[
         str | None,
         typer.Option(
-            help="What a phrase's strength is; see `textcapsules explain --help`.",
-            show_default=False,
+            help="How the strength of a phrase is measured; see "
+            "`textcapsules explain --help`.",
         ),
     ] = None,
     examples: Annotated[
-        int, typer.Option(help="Texts shown of the best and of the worst, each.")
+        int, typer.Option(help="How many of the best texts to show, and of the worst.")
     ] = 5,
     sample: Annotated[
-        int, typer.Option(help="Texts on which explanations are tested.")
+        int, typer.Option(help="Number of texts to test the explanations on.")
     ] = 50,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Write one page on a model: results, mistakes, labels, and why.
+    """Write one page about a model: its results, its mistakes, and the reasons.
 
-    By default on its own corpus's test set. The page needs no network:
+    By default on the test texts of the corpus that it was trained on. The page needs
+    no network:
 
       textcapsules report runs/model --out report.html
 
       textcapsules report runs/model --data more.csv --out report.html
     """
-    from textcapsules.base.files import write_text
+    from textcapsules.base.files import check_new_file, write_text
     from textcapsules.data.load import load_split
     from textcapsules.draw.report import render_report
+    from textcapsules.inference.evaluate import evaluation_data
     from textcapsules.inference.report import make_report
     from textcapsules.model.classifier import TextClassifier
 
-    check_page(out, overwrite)
+    check_new_file(out, overwrite)
     for name, value in (("examples", examples), ("sample", sample)):
         if value < 1:
             raise ConfigError(f"{name} must be at least 1; got {value}.")
     classifier = TextClassifier.load(model, device)
-    data = evaluated_data(classifier.config, flags.get("data", {}), split)
+    data = evaluation_data(classifier.config, flags.get("data", {}), split)
     texts = load_split(data, split)
     source = f"{Path(data.source).name}, {split}"
     with stages(quiet=json) as on_stage:
@@ -99,7 +104,7 @@ def stages(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def warn_without_clouds() -> None:
-    """Say so where the page had to do without pictures of the labels' phrases."""
+    """Say so where the page has no tag clouds because a package is missing."""
     from textcapsules.draw.pictures import can_draw_clouds
 
     if not can_draw_clouds():

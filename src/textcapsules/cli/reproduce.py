@@ -9,7 +9,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.cli.show import Json, err, print_json, print_table, say, training_bar
+from textcapsules.cli.options import DataDir, Device, Json
+from textcapsules.cli.show import err, print_json, print_table, say, training_bar
 
 __all__ = ["reproduce"]
 
@@ -18,42 +19,56 @@ def reproduce(
     table: Annotated[
         list[str],
         typer.Argument(
-            help="table1, table5, ablation, a4, figure3, tuning, table6, a3, search "
-            "or all."
+            help="Tables to fill: table1, table5, ablation, a4, figure3, tuning, "
+            "table6, a3, search or all."
         ),
     ],
-    data_dir: Annotated[
-        str | None, typer.Option(help="Folder of corpora (or TEXTCAPSULES_DATA).")
-    ] = None,
+    data_dir: DataDir = None,
     vectors: Annotated[str | None, typer.Option(help="File of word vectors.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     folds: Annotated[
-        int, typer.Option(min=1, max=10, help="Folds of a corpus without test texts.")
+        int,
+        typer.Option(min=1, max=10, help="Folds per corpus that has no test texts."),
     ] = 10,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the other corpora.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds per corpus that has test texts.")
+    ] = 5,
     only: Annotated[
-        list[str] | None, typer.Option(help="SYSTEM/CORPUS, `*` allowed; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Fill only these cells, as SYSTEM/CORPUS with * for any text; may be "
+            "repeated."
+        ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at once (2; on a GPU 8).")
+        int | None,
+        typer.Option(min=1, help="Runs at the same time; by default 2, or 8 on a GPU."),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="At most, of table6's and a3's models.")
+        int | None,
+        typer.Option(min=1, help="Maximum epochs of the models of table6 and a3."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of records and tables (reproduction).")
+        Path | None,
+        typer.Option(
+            help="Folder of records and tables. [dim]\\[default: reproduction][/]"
+        ),
     ] = None,
     search: Annotated[
         bool,
-        typer.Option("--search/--no-search", help="Search settings on dev first."),
+        typer.Option(
+            "--search/--no-search", help="Search the settings on dev texts first."
+        ),
     ] = True,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Every cell, on a few texts; minutes.")
+        bool,
+        typer.Option("--quick", help="Try every cell on a few texts, in minutes."),
     ] = False,
     redo_unclean: Annotated[
         bool,
         typer.Option(
-            "--redo-unclean", help="Do runs again whose code was at no commit."
+            "--redo-unclean",
+            help="Repeat the runs that were made with uncommitted code.",
         ),
     ] = False,
     plan: Annotated[
@@ -63,13 +78,13 @@ def reproduce(
         bool,
         typer.Option(
             "--tables-only",
-            help="Write the tables, run nothing; with --vectors, first count the "
-            "words of each corpus that have one.",
+            help="Write the tables without running anything; with --vectors, first "
+            "count the words of each corpus that have a vector.",
         ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Fill the paper's tables: run what has no record yet, then write TABLES.md.
+    """Fill the paper's tables: do the runs without a record, then write TABLES.md.
 
     table6 (with A.1 and A.2) and a3 show explanations: they train models and write
     displays/table6.html, which holds sentences of Reuters, and A3.md.

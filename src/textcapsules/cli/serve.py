@@ -8,78 +8,107 @@ from typing import Annotated
 
 import typer
 
-from textcapsules.cli.show import Json, print_json, say
+from textcapsules.cli.options import Device, Json
+from textcapsules.cli.show import print_json, say
 
-__all__ = ["announce", "serve"]
+__all__ = ["Port", "announce", "serve"]
+
+Port = Annotated[
+    int, typer.Option(help="Port of the service; 0 lets the system choose a free one.")
+]
 
 
 def serve(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...", help="Model folders: FOLDER or NAME=FOLDER."
+            metavar="MODEL...",
+            help="Folders of trained models, each as FOLDER or NAME=FOLDER.",
         ),
     ],
     host: Annotated[
-        str, typer.Option(help="Address to listen on; another needs --token-file.")
+        str,
+        typer.Option(
+            help="Address to listen on; one that others can reach needs --token-file."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+    port: Port = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must bring.")
+        Path | None,
+        typer.Option(help="File with the token that every client must send."),
     ] = None,
     cors: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ORIGIN", help="Web origin that may call; may be given again."
+            metavar="ORIGIN",
+            help="Web origin whose pages may call the service; may be repeated.",
         ),
     ] = None,
-    max_texts: Annotated[int, typer.Option(help="Texts in a request.")] = 256,
-    max_characters: Annotated[int, typer.Option(help="Of a text.")] = 20_000,
-    max_bytes: Annotated[int, typer.Option(help="Of a request.")] = 2 * 1024 * 1024,
+    max_texts: Annotated[
+        int, typer.Option(help="Maximum number of texts per request.")
+    ] = 256,
+    max_characters: Annotated[
+        int, typer.Option(help="Maximum number of characters per text.")
+    ] = 20_000,
+    max_bytes: Annotated[
+        int, typer.Option(help="Maximum size of a request, in bytes.")
+    ] = 2 * 1024 * 1024,
     queue: Annotated[
-        int, typer.Option(help="Texts that may wait; past them, 429.")
+        int,
+        typer.Option(
+            help="Maximum number of texts that wait; more are answered with 429."
+        ),
     ] = 1024,
-    batch: Annotated[int, typer.Option(help="Texts the model reads at once.")] = 64,
+    batch: Annotated[
+        int, typer.Option(help="Maximum number of texts that the model reads at once.")
+    ] = 64,
     batch_wait: Annotated[
-        float, typer.Option(help="Seconds that fewer wait for more.")
+        float,
+        typer.Option(help="Seconds that an incomplete batch waits for more texts."),
     ] = 0.0,
     time_limit: Annotated[
         float,
         typer.Option(
-            help="Seconds for a body to arrive, for its answer, and to take it."
+            help="Seconds for a request to arrive, to be answered, and for the client "
+            "to take the answer."
         ),
     ] = 30.0,
     header_limit: Annotated[
-        float, typer.Option(help="Seconds for a request's headers to arrive.")
+        float, typer.Option(help="Seconds for the headers of a request to arrive.")
     ] = 10.0,
     idle_limit: Annotated[
         float, typer.Option(help="Seconds a connection stays open between requests.")
     ] = 15.0,
     max_connections: Annotated[
-        int, typer.Option(help="Connections open at a time.")
+        int, typer.Option(help="Maximum number of open connections.")
     ] = 1024,
     max_per_address: Annotated[
         int,
         typer.Option(
-            help="Connections per client address; 0: no limit, as behind a proxy."
+            help="Maximum number of connections per client address; 0 is no limit, "
+            "for a service behind a proxy."
         ),
     ] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1024, help="Of the model on a CPU; by default all cores but one."
+            min=1,
+            max=1024,
+            help="Threads of the model on a CPU; by default one less than there are "
+            "cores.",
         ),
     ] = None,
     access_log: Annotated[
-        bool, typer.Option("--access-log", help="A line a request, without texts.")
+        bool,
+        typer.Option("--access-log", help="Log a line per request, without its texts."),
     ] = False,
     json: Json = False,
 ) -> None:
     """Serve models over HTTP, with a page to try them on.
 
     POST /v1/predict, GET /v1/models, /healthz, /readyz, /metrics, /openapi.json; the
-    page is at /. Ctrl-C or SIGTERM stops it after what it has accepted.
+    page is at /. After Ctrl-C or SIGTERM it answers what it has accepted, and stops.
 
       textcapsules serve runs/demo/model
 
@@ -117,7 +146,7 @@ def serve(
 
 
 def announce(*, json: bool) -> Callable[[str, Sequence[str]], None]:
-    """Return what says where the service is: a line for people, or JSON."""
+    """Return a function that prints where the service is, in words or as JSON."""
 
     def on_ready(url: str, names: Sequence[str]) -> None:
         if json:

@@ -1,13 +1,12 @@
-"""What commands print: tables, a progress bar on a terminal, one JSON line."""
+"""How commands print: lines, tables, a progress bar on a terminal, one JSON line."""
 
 import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -26,8 +25,6 @@ __all__ = [
     "training_bar",
     "work_bar",
 ]
-
-Json = Annotated[bool, typer.Option("--json", help="End with one JSON object.")]
 
 out = Console(highlight=False, emoji=False, soft_wrap=True)
 
@@ -55,7 +52,7 @@ class Stderr(logging.Handler):
 
 @contextmanager
 def print_warnings() -> Iterator[None]:
-    """Print on stderr what the package warns of."""
+    """Print the warnings of the package on stderr."""
     logger, handler = logging.getLogger("textcapsules"), Stderr(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -67,20 +64,20 @@ def print_warnings() -> Iterator[None]:
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Print rows under a header; numbers stand to the right."""
-    # `Text`, since labels and file names may hold what rich takes for markup.
+    """Print rows under a header, numbers aligned to the right."""
+    # `Text`, since rich would read "[red]" in a label or a file name as markup.
     table = Table(title=Text(title), title_justify="left", title_style="bold")
     for place, name in enumerate(header):
         numeric = place > 0 and all(is_number(row[place]) for row in rows)
         table.add_column(Text(name), justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    # A pipe has no width of its own: let the table have what it needs.
+    # A pipe has no width: let the table have what it needs.
     (out if out.is_terminal else Console(highlight=False, width=120)).print(table)
 
 
 def is_number(cell: Any) -> bool:
-    """Tell what stands to the right: numbers, percentages and the lack of one."""
+    """Tell whether a cell is a number, a percentage, or a dash in its place."""
     return isinstance(cell, int | float) or cell == "-" or str(cell)[:1].isdigit()
 
 

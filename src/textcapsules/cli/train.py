@@ -8,34 +8,44 @@ from typing import Annotated, Any
 import typer
 
 from textcapsules.base.errors import ConfigError, TextCapsulesError
-from textcapsules.cli.options import config_flags, resolve_config
-from textcapsules.cli.show import Json, percent, print_json, say, training_bar
+from textcapsules.cli.options import (
+    HelpAll,
+    Json,
+    Overwrite,
+    Preset,
+    config_flags,
+    resolve_config,
+)
+from textcapsules.cli.show import percent, print_json, say, training_bar
+from textcapsules.config import SECTIONS
 
 __all__ = ["train"]
 
 
-@config_flags("data", "text", "model", "baseline", "loss", "train")
+@config_flags(*SECTIONS, short_help=True)
 def train(
     flags: dict[str, dict[str, Any]],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the model (runs/model).")
+        Path | None,
+        typer.Option(
+            help="Folder to write the model to. [dim]\\[default: runs/model][/]"
+        ),
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="paper, released, sabour or best (the default).")
-    ] = None,
+    preset: Preset = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML or JSON file of options.")
+        Path | None,
+        typer.Option(
+            help="TOML or JSON file of options; options that are given here win."
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Go on with the interrupted run in this folder; beside it only "
-            "--epochs, to have as many in all."
+            help="Continue the interrupted run in this folder, with its options; only "
+            "--epochs may be given anew, the total number of epochs to reach."
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run in --out.")
-    ] = False,
+    overwrite: Overwrite = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")
     ] = False,
@@ -43,30 +53,34 @@ def train(
         bool,
         typer.Option(
             "--keep-checkpoint",
-            help="Leave the checkpoint (about 4 times the model's size) in the folder, "
-            "so that --resume with --epochs can add epochs to the finished run.",
+            help="Keep the checkpoint (about 4 times the size of the model) in the "
+            "folder, so that --resume with --epochs can add epochs later.",
         ),
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the options as TOML and stop.")
+        bool, typer.Option("--print-config", help="Print all options as TOML and stop.")
     ] = False,
     json: Json = False,
+    help_all: HelpAll = False,
 ) -> None:
-    """Train a capsule network, or a system compared with, and write its model folder.
+    """Train a capsule network, or a baseline, and write its model folder.
 
-    [bold]Your own file[/], one label a row, all labels wanted of new texts:
+    The defaults shown are those of preset best. To see those of another preset, name
+    it before --help, as in `train --preset paper --help-all`.
+
+    [bold]Your own file[/] with one label per row, to predict all labels of new texts:
 
       textcapsules train --data t.csv --label-column topic --task multi-label
 
-    [bold]A benchmark corpus[/] with word vectors, as the paper has it:
+    [bold]A benchmark corpus[/] with word vectors, as in the paper:
 
       textcapsules train --data mr --vectors w2v.bin --preset paper
 
-    [bold]A system compared with[/], Kim's CNN:
+    [bold]A baseline[/], Kim's CNN:
 
       textcapsules train --data mr --vectors w2v.bin --architecture cnn
 
-    [bold]Go on[/] after an interruption:
+    [bold]Continue[/] after an interruption:
 
       textcapsules train --resume runs/model
     """
@@ -79,11 +93,11 @@ def train(
                 "options; got others beside it. Leave them out, or train anew with "
                 "--out."
             )
-        import textcapsules.training.run  # noqa: F401 - before goes_on
+        from textcapsules.training import run as runs
 
         folder = resume
-        with goes_on(folder):
-            classifier = _resume(folder, epochs, json)
+        with offer_resume(folder), training_bar(quiet=json) as watch:
+            classifier = runs.resume(folder, epochs=epochs, **watch)
     else:
         run = resolve_config(preset, config, flags)
         if print_config:
@@ -92,7 +106,7 @@ def train(
         from textcapsules.training import run as runs
 
         folder = out or Path("runs/model")
-        with goes_on(folder), training_bar(quiet=json) as watch:
+        with offer_resume(folder), training_bar(quiet=json) as watch:
             classifier = runs.train(
                 run,
                 folder,
@@ -101,27 +115,31 @@ def train(
                 keep_checkpoint=keep_checkpoint,
                 **watch,
             )
-    record = classifier.record
+    print_summary(folder, classifier)
+    if json:
+        print_json({"folder": str(folder), **classifier.record})
+
+
+def print_summary(folder: Path, classifier: Any) -> None:
+    """Print what a run was trained on, its best epoch and its thresholds."""
+    record, labels = classifier.record, classifier.labels
     best = record["epochs"][record["best_epoch"] - 1]
     n_texts = record["texts"]["train"]
     n_joined = round(classifier.config.train.joined * n_texts)
     joined = f" and {n_joined:,} joined ones" if n_joined else ""
-    least = classifier.labels.thresholds
-    shown = list(dict.fromkeys(f"{each:.3f}" for each in (min(least), max(least))))
-    threshold = f"threshold{'s' * (len(shown) > 1)} {' to '.join(shown)}"
+    ends = (f"{each:.3f}" for each in (min(labels.thresholds), max(labels.thresholds)))
+    thresholds = list(dict.fromkeys(ends))  # one where both are alike
     say(
-        f"{folder}: {n_texts:,} texts{joined}, {len(classifier.labels.names)} "
-        f"labels; best of {len(record['epochs'])} epochs is {best['epoch']} with dev "
-        f"accuracy {percent(best['dev_accuracy'])}; {threshold} from "
-        f"{record['calibration']['on']}."
+        f"{folder}: {n_texts:,} texts{joined}, {len(labels.names)} labels; best of "
+        f"{len(record['epochs'])} epochs is {best['epoch']} with dev accuracy "
+        f"{percent(best['dev_accuracy'])}; threshold{'s' * (len(thresholds) > 1)} "
+        f"{' to '.join(thresholds)} from {record['calibration']['on']}."
     )
-    if json:
-        print_json({"folder": str(folder), **record})
 
 
 @contextmanager
-def goes_on(folder: Path) -> Iterator[None]:
-    """Say after Ctrl-C how to go on, if there is anything to go on with.
+def offer_resume(folder: Path) -> Iterator[None]:
+    """Say after Ctrl-C how to continue, if there is an unfinished run.
 
     To be entered with torch imported: an import cut short cannot be made again.
     """
@@ -129,11 +147,11 @@ def goes_on(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         # Not by rich: cut short while writing, it would write that line once more.
-        typer.echo(f"textcapsules: interrupted.{how_to_go_on(folder)}", err=True)
+        typer.echo(f"textcapsules: interrupted.{how_to_resume(folder)}", err=True)
         raise typer.Exit(130) from error
 
 
-def how_to_go_on(folder: Path) -> str:
+def how_to_resume(folder: Path) -> str:
     """Return what --resume would do now; nothing where there is no unfinished run."""
     from textcapsules.base.sums import read_record
     from textcapsules.training.checkpoint import epochs_done
@@ -149,10 +167,3 @@ def how_to_go_on(folder: Path) -> str:
         return ""  # a damaged run in that folder, from before
     since = f"after epoch {done}" if done else "from the start"
     return f" Go on with --resume {folder}, {since}."
-
-
-def _resume(folder: Path, epochs: int | None, quiet: bool) -> Any:
-    from textcapsules.training import run as runs
-
-    with training_bar(quiet=quiet) as watch:
-        return runs.resume(folder, epochs=epochs, **watch)

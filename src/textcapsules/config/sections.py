@@ -38,7 +38,7 @@ class DataConfig(Checked):
 
     source: str = option(
         "tickets",
-        "Texts to learn from: a .csv, .tsv, .jsonl or .parquet file, or a corpus "
+        "Texts with labels: a .csv, .tsv, .jsonl or .parquet file, or a corpus "
         "of `textcapsules data list`",
         common=True,
     )

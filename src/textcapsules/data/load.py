@@ -8,20 +8,38 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from textcapsules.base.errors import ConfigError, CorpusError, DataError, warn
 from textcapsules.base.files import file_sha256
 from textcapsules.config import DataConfig
 from textcapsules.data.catalogue import CATALOGUE
-from textcapsules.data.corpora import read_corpus
+from textcapsules.data.corpora import available, read_corpus
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.split import hold_out
 from textcapsules.data.table import read_table
 from textcapsules.data.tickets import TICKETS, read_tickets
 
-__all__ = ["check_labels", "load_corpus", "load_split"]
+__all__ = ["check_labels", "list_corpora", "load_corpus", "load_split"]
 
 MISSING = ("nan", "null", "none", "n/a")  # what other programs write for no label
+
+
+def list_corpora(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+    """Return a record per corpus, the embedded tickets first (see `available`)."""
+    tickets = [
+        {
+            "name": name,
+            "title": TICKETS.title,
+            "task": "multi-label" if name.endswith("multi") else "single-label",
+            "labels": list(TICKETS.labels),
+            "licence": TICKETS.licence,
+            "present": True,
+            "missing": [],
+        }
+        for name in TICKETS.names
+    ]
+    return [*tickets, *available(data_dir)]
 
 
 def load_corpus(config: DataConfig) -> Corpus:

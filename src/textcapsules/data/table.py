@@ -19,7 +19,7 @@ import pyarrow.csv as arrow_csv
 from pyarrow import parquet
 
 from textcapsules.base.errors import DataError, WriteError, warn
-from textcapsules.base.files import atomic_path
+from textcapsules.base.files import atomic_path, check_new_file
 from textcapsules.data.example import Example
 from textcapsules.data.table_formats import (
     DELIMITERS,
@@ -224,11 +224,7 @@ def open_writer(
             f"{path} must be a CSV or TSV file for --excel-safe; got {form.upper()}, "
             "whose texts no spreadsheet takes for formulas. Leave it out."
         )
-    if path.exists() and not overwrite:
-        raise WriteError(
-            f"{path} must not exist yet; got an existing file. "
-            "Name another, or pass --overwrite."
-        )
+    check_new_file(path, overwrite)
     with (
         atomic_path(path) as temporary,
         pa.output_stream(str(temporary), compression=compression(path)) as sink,

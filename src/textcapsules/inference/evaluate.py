@@ -1,14 +1,17 @@
 """Evaluate a model on labelled texts: every figure has its name, nothing is tuned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.base.checks import check_threshold, read_column
-from textcapsules.base.errors import DataError, InputError
+from textcapsules.base.errors import DataError, InputError, warn
+from textcapsules.config import DataConfig, RunConfig
 from textcapsules.data.example import Example
+from textcapsules.data.load import is_file
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.score import highest
 from textcapsules.text.encode import Cuts
@@ -20,7 +23,7 @@ from textcapsules.training.metrics import (
 )
 from textcapsules.training.prepare import target_matrix
 
-__all__ = ["Evaluation", "evaluate", "evaluate_scores"]
+__all__ = ["Evaluation", "evaluate", "evaluate_scores", "evaluation_data"]
 
 PUBLISHED_THRESHOLD = 0.5
 
@@ -110,3 +113,37 @@ def evaluate_scores(
         per_class=per_class(past if several or not is_single else top, targets, labels),
         confusion=confusion(scores, targets) if is_single else None,
     )
+
+
+def evaluation_data(
+    config: RunConfig, changes: Mapping[str, Any], split: str
+) -> DataConfig:
+    """Return where the texts to evaluate a model on come from.
+
+    Args:
+        config: the options that the model was trained with.
+        changes: data options to change. With a `source`, the texts are other ones, in
+            the columns that the model was trained with.
+        split: train, dev or test.
+    """
+    if "source" not in changes:
+        data = config.replace(data=changes).data
+        if split == "test" and data.test is None and is_file(data.source):
+            raise DataError(
+                f"the model must have a test set to be judged on; got none beside "
+                f"{data.source}, on which it was trained. Name a file with --data, or "
+                "take --split dev."
+            )
+        return data
+    # The columns are those of the training file; how that file was written is not.
+    of_file = ("dev", "test", "delimiter", "encoding", "skip_empty")
+    fresh = {name: getattr(DataConfig(), name) for name in of_file}
+    data = config.replace(data={**fresh, **changes}).data
+    is_same = Path(data.source).resolve() == Path(config.data.source).resolve()
+    if is_same and split == "test" and data.test is None and is_file(data.source):
+        warn(
+            f"{data.source} holds the texts the model was trained on, so the "
+            "figures are too good. Leave out --data and take --split dev, or name "
+            "other texts."
+        )
+    return data
