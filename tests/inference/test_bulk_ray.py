@@ -168,7 +168,7 @@ def test_mistakes_are_told_before_a_cluster_is_started(
     source = write_texts(tmp_path / "in.parquet", 10)
     base = ("predict", trained_model(), "--engine")
     assert "engine must be plain or ray; got 'spark'" in refusal(*base, "spark", "x")
-    assert "got 'ray' without --file" in refusal(*base, "ray", "a text")
+    assert "got 'ray' without --data" in refusal(*base, "ray", "a text")
     assert "must go with --engine ray" in refusal(
         *base, "plain", "--ray-address", "auto", "a text"
     )
