@@ -111,11 +111,11 @@ def test_behaviour_of_one_configuration_repeats() -> None:
 
 def test_choices_of_one_option_all_differ() -> None:
     for name in ("squash", "average", "initialiser"):
-        found = [
+        outputs = [
             str(behaviour(replace(SMALL, **{name: value})))
             for value in typing.get_args(HINTS[name])
         ]
-        assert len(set(found)) == len(found), name
+        assert len(set(outputs)) == len(outputs), name
 
 
 PAPER_SIZES = ModelConfig(architecture="capsule-a")

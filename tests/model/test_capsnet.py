@@ -266,6 +266,6 @@ def test_edges_are_words_with_zero_vectors_around_the_text(text, shared):
     blanks = [1] * (with_edges.branches[0].ngrams.ngram_size - 1)
     ids = torch.tensor([text])
     around = torch.tensor([[*blanks, *text, *blanks]])
-    found = with_edges(ids, ids > 0).lengths(orphan=True)
+    lengths_with_edges = with_edges(ids, ids > 0).lengths(orphan=True)
     expected = without(around, around > 0).lengths(orphan=True)
-    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(lengths_with_edges, expected, atol=TOLERANCE, rtol=0)

@@ -70,11 +70,13 @@ def test_repr_tells_what_the_model_is_for():
 
 
 def test_predictions_count_the_known_words_of_what_is_read():
-    found = TextClassifier.load(trained_model()).predict(TEXTS)
+    predictions = TextClassifier.load(trained_model()).predict(TEXTS)
     # Of the last, 200 words are read; "and", in no training text, is 29 of them.
     counts = [(3, 3), (0, 0), (0, 2), (171, 200)]
-    assert [(one.known, one.words) for one in found] == counts
-    plain = Prediction(("cats",), found[0].scores)  # as written before there were any
+    assert [(one.known, one.words) for one in predictions] == counts
+    plain = Prediction(
+        ("cats",), predictions[0].scores
+    )  # as written before there were any
     assert (plain.known, plain.words) == (0, 0)
 
 
@@ -107,12 +109,12 @@ def test_other_systems_count_words_and_characters_too(tmp_path, architecture):
     baseline = {"characters": 123}
     config = tiny_config(toy_file(tmp_path), model=model, baseline=baseline, train=run)
     classifier = train(config, tmp_path / "model")
-    found = classifier.predict(["my cat é", "é", " "])
+    predictions = classifier.predict(["my cat é", "é", " "])
     expected = {
         "tfidf-lr": [(2, 3), (0, 1), (0, 0)],
         "cl-cnn": [(5, 6), (0, 1), (0, 0)],
     }
-    assert [(one.known, one.words) for one in found] == expected[architecture]
+    assert [(one.known, one.words) for one in predictions] == expected[architecture]
 
 
 @pytest.mark.slow

@@ -44,31 +44,33 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plain_documents_are_the_tokenizers() -> None:
     encoder = make()
     expected = encoder.tokenizer.encode(TEXTS, 200)
-    found = encoder.encode(TEXTS)
-    assert [ids.tolist() for ids in found[:2]] == [ids.tolist() for ids in expected[:2]]
-    assert [len(ids) for ids in found[2:4]] == [0, 0]  # nothing known, nothing at all
+    encoded = encoder.encode(TEXTS)
+    assert [ids.tolist() for ids in encoded[:2]] == [
+        ids.tolist() for ids in expected[:2]
+    ]
+    assert [len(ids) for ids in encoded[2:4]] == [0, 0]  # nothing known, nothing at all
 
 
 def test_blanks_and_unknown_characters_alone_are_nothing() -> None:
-    found = make("characters").encode([" 💥 é ", "é a", "   "])
-    assert [len(ids) for ids in found] == [0, 3, 0]
+    encoded = make("characters").encode([" 💥 é ", "é a", "   "])
+    assert [len(ids) for ids in encoded] == [0, 3, 0]
 
 
 def test_rows_with_structure_are_judged_by_their_words() -> None:
     known = np.array([[7, -1], [1, 0]], np.int32)
     unknown = np.array([[1, 5], [1, 9]], np.int32)
-    found = drop_unreadable([known, unknown])
-    assert found[0] is known
-    assert found[1].shape == (0, 2)
+    encoded = drop_unreadable([known, unknown])
+    assert encoded[0] is known
+    assert encoded[1].shape == (0, 2)
     assert word_ids(known).tolist() == [7, 1]
 
 
 @pytest.mark.usefixtures("fake")
 def test_heads_stand_beside_the_words_they_were_parsed_from() -> None:
     encoder = make(model={"architecture": "tree-lstm"}, max_tokens=4)
-    found = encoder.encode(TEXTS)
+    encoded = encoder.encode(TEXTS)
     plain = make(max_tokens=4).encode(TEXTS)
-    for document, ids in zip(found, plain, strict=True):
+    for document, ids in zip(encoded, plain, strict=True):
         assert document.dtype == np.int32
         assert document.shape == (len(ids), 2)
         assert document[:, 0].tolist() == ids.tolist()

@@ -47,8 +47,8 @@ def test_characters_and_offsets_are_those_of_plain_python(text: str) -> None:
     assert places == sorted(set(places))
     known = [c.lower() for c in text if c.isascii() and c.lower() in ALPHABET]
     # New lines at the ends are blanks to the rule, as spaces are.
-    found = [piece.text for piece in inner]
-    assert "".join(known).strip("\n") == "".join(found).strip("\n")
+    inside = [piece.text for piece in inner]
+    assert "".join(known).strip("\n") == "".join(inside).strip("\n")
 
 
 def test_unknown_characters_are_unknown_and_ids_follow_the_alphabet() -> None:

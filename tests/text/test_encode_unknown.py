@@ -50,7 +50,7 @@ def invented_texts(n_texts: int, seed: int) -> list[str]:
 
 
 def labelled(classifier: TextClassifier, texts: list[str]) -> int:
-    return sum(bool(found.labels) for found in classifier.predict(texts))
+    return sum(bool(prediction.labels) for prediction in classifier.predict(texts))
 
 
 def test_invented_words_get_no_label(dropping, tmp_path):
@@ -64,8 +64,8 @@ def test_invented_words_get_no_label(dropping, tmp_path):
 
 def test_real_texts_keep_their_labels(dropping):
     rows = toy_rows(90, seed=9)
-    found = dropping.predict([text for text, _ in rows])
-    pairs = zip(found, rows, strict=True)
+    predictions = dropping.predict([text for text, _ in rows])
+    pairs = zip(predictions, rows, strict=True)
     assert np.mean([got.labels == (topic,) for got, (_, topic) in pairs]) > 0.9
     both = " ".join(TOPICS["birds"] + TOPICS["dogs"])
     assert set(dropping.predict([both])[0].labels) == {"birds", "dogs"}
@@ -88,11 +88,15 @@ def test_weights_are_the_same_where_every_training_word_is_known(tmp_path):
 
 def test_explanations_leave_unknown_words_out(dropping):
     text = "my zzz kitten qqq purr"
-    found = explain(dropping, text)
-    assert [token.text for token in found.tokens] == ["my", "kitten", "purr"]
-    assert [text[t.start : t.end] for t in found.tokens] == ["my", "kitten", "purr"]
-    assert (found.known, found.words) == (3, 5)
-    scores = [label.score for label in found.labels]
+    explanation = explain(dropping, text)
+    assert [token.text for token in explanation.tokens] == ["my", "kitten", "purr"]
+    assert [text[t.start : t.end] for t in explanation.tokens] == [
+        "my",
+        "kitten",
+        "purr",
+    ]
+    assert (explanation.known, explanation.words) == (3, 5)
+    scores = [label.score for label in explanation.labels]
     assert scores == pytest.approx(dropping.scores([text])[0].tolist(), abs=1e-6)
 
 

@@ -36,20 +36,20 @@ KNOWN = {
 
 
 def test_known_words_have_their_classes() -> None:
-    found = word_classes(list(KNOWN))
-    assert found.dtype == np.int8
-    assert dict(zip(KNOWN, found.tolist(), strict=True)) == KNOWN
+    numbers = word_classes(list(KNOWN))
+    assert numbers.dtype == np.int8
+    assert dict(zip(KNOWN, numbers.tolist(), strict=True)) == KNOWN
 
 
 def test_lists_are_those_of_the_module() -> None:
     """The oracle is the module itself, imported where its imports can be had."""
     module = importlib.import_module("vaderSentiment.vaderSentiment")
-    found = lexicon.read_lexicon()
-    assert found.negators == set(module.NEGATE)
-    assert found.intensifiers == set(module.BOOSTER_DICT)
+    lists = lexicon.read_lexicon()
+    assert lists.negators == set(module.NEGATE)
+    assert lists.intensifiers == set(module.BOOSTER_DICT)
     analyser = module.SentimentIntensityAnalyzer()
     for word in ["abandon", "wonderful", "lol", "zealot"]:
-        assert found.valence[word] == analyser.lexicon[word]
+        assert lists.valence[word] == analyser.lexicon[word]
 
 
 def test_reading_the_lists_imports_nothing_of_vader() -> None:

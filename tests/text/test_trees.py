@@ -58,20 +58,20 @@ def no_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", refuse)
 
 
-def listed(found: list[np.ndarray]) -> list[list[int]]:
-    return [tree.tolist() for tree in found]
+def listed(heads: list[np.ndarray]) -> list[list[int]]:
+    return [tree.tolist() for tree in heads]
 
 
 def test_simple_sentence_has_its_known_heads(tmp_path: Path) -> None:
     sentence = "The cat sat on the mat"
     words = [piece.text for piece in tokenize(sentence, "kim")]
     two = ["he", "slept", ".", "she", "left", "."]
-    found = dependency_trees([words, two, CAT[:1], ["😀", "<script>"]], tmp_path)
+    heads = dependency_trees([words, two, CAT[:1], ["😀", "<script>"]], tmp_path)
     assert words == CAT
-    assert found[0].tolist() == CAT_HEADS
-    assert found[1].tolist() == [1, 0, -1, 1, 0, -1]  # a root a sentence
-    assert [len(tree) for tree in found[2:]] == [1, 2]
-    assert found[0].dtype == np.int32
+    assert heads[0].tolist() == CAT_HEADS
+    assert heads[1].tolist() == [1, 0, -1, 1, 0, -1]  # a root a sentence
+    assert [len(tree) for tree in heads[2:]] == [1, 2]
+    assert heads[0].dtype == np.int32
 
 
 def test_kept_parses_need_no_spacy(
@@ -116,8 +116,8 @@ def test_words_that_join_alike_are_different_documents(
     tmp_path: Path, parser: Parsers
 ) -> None:
     alike = [["a", "b"], ["a b"], ["ab"], ["a", "", "b"], ['a", "b'], ["a\0b"]]
-    found = dependency_trees(alike, tmp_path)
-    assert [len(tree) for tree in found] == [2, 1, 1, 3, 1, 1]
+    heads = dependency_trees(alike, tmp_path)
+    assert [len(tree) for tree in heads] == [2, 1, 1, 3, 1, 1]
     assert len(parser.parsed) == len(alike)
 
 
@@ -148,10 +148,10 @@ def test_many_documents_are_kept_in_portions(
     monkeypatch.setattr(trees, "_PARSED_AT_ONCE", 3)
     counted: list[int] = []
     documents = [[str(number)] * number for number in range(1, 9)]
-    found = dependency_trees(documents, tmp_path, counted.append)
+    heads = dependency_trees(documents, tmp_path, counted.append)
     assert counted == [3, 3, 2]
-    assert [len(tree) for tree in found] == list(range(1, 9))
-    assert listed(dependency_trees(documents, tmp_path)) == listed(found)
+    assert [len(tree) for tree in heads] == list(range(1, 9))
+    assert listed(dependency_trees(documents, tmp_path)) == listed(heads)
     assert len(parser.parsed) == 8
 
 
@@ -222,5 +222,5 @@ def test_head_too_far_away_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         trees, "load_pipeline", lambda: (pipeline(), lambda vocab, words: words)
     )
-    (found,) = trees.parse([words])  # type: ignore[list-item]
-    assert found[[0, 7231, 7232, 7233, -1]].tolist() == [0, 0, 32767, 32766, 0]
+    (heads,) = trees.parse([words])  # type: ignore[list-item]
+    assert heads[[0, 7231, 7232, 7233, -1]].tolist() == [0, 0, 32767, 32766, 0]

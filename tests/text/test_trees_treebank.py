@@ -35,9 +35,9 @@ def brackets(document: np.ndarray) -> Sequence:
 
 
 def test_tree_is_read_in_post_order_with_labels() -> None:
-    found = tree_document("(3 (2 A) (4 (4 good) (1 film)))", encode, LABELS)
-    assert found.dtype == np.int32
-    assert found.tolist() == [
+    nodes = tree_document("(3 (2 A) (4 (4 good) (1 film)))", encode, LABELS)
+    assert nodes.dtype == np.int32
+    assert nodes.tolist() == [
         [1, 4, 0, 0],
         [2, 2, 0, 2],
         [3, 1, 1, 1],
@@ -59,17 +59,17 @@ def test_unfit_labels_are_refused() -> None:
 
 
 def test_leaf_without_tokens_goes_and_its_sibling_moves_up() -> None:
-    found = tree_document("(3 (1 (2 good) (2 film)) (2 .))", encode, LABELS)
-    assert brackets(found) == [(2, 3)]
-    assert found[-1].tolist() == [0, 0, 0, 2]  # the label of the larger phrase
+    nodes = tree_document("(3 (1 (2 good) (2 film)) (2 .))", encode, LABELS)
+    assert brackets(nodes) == [(2, 3)]
+    assert nodes[-1].tolist() == [0, 0, 0, 2]  # the label of the larger phrase
     left = tree_document("(1 (2 (2 .) (2 ,)) (4 good))", encode, LABELS)
     assert left.tolist() == [[2, 0, 0, 1]]
 
 
 def test_leaf_of_several_tokens_branches_to_the_left() -> None:
-    found = tree_document("(2 (3 a-good-film) (1 work))", encode, LABELS)
-    assert brackets(found) == [(((1, 2), 3), 6)]
-    assert found[:, 3].tolist() == [0, 0, 0, 0, 2, 1, 0]
+    nodes = tree_document("(2 (3 a-good-film) (1 work))", encode, LABELS)
+    assert brackets(nodes) == [(((1, 2), 3), 6)]
+    assert nodes[:, 3].tolist() == [0, 0, 0, 0, 2, 1, 0]
 
 
 @pytest.mark.parametrize("tree", ["(2 .)", "(2 (2 .) (1 ,))"])
@@ -91,8 +91,8 @@ def write_trees(folder: Path, *lines: str) -> Path:
 
 def test_treebank_is_found_by_sentence(tmp_path: Path) -> None:
     trees = ["(3 (2 A) (4 (4 good) (1 film)))", "(2 (2 -LRB-) (2 9\xa01/2))"]
-    found = read_treebank(write_trees(tmp_path, *trees))
-    assert found == {"A good film": trees[0], "-LRB- 9\xa01/2": trees[1]}
+    sentences = read_treebank(write_trees(tmp_path, *trees))
+    assert sentences == {"A good film": trees[0], "-LRB- 9\xa01/2": trees[1]}
 
 
 @pytest.mark.parametrize("line", ["(3 (2 A)", "A film", "", "(2 a))"])
@@ -128,14 +128,14 @@ def test_dependencies_become_binary_trees(
     offsets: list[int], expected: Sequence
 ) -> None:
     ids = list(range(1, len(offsets) + 1))
-    found = dependency_document(ids, offsets)
-    assert found.shape == (max(0, 2 * len(ids) - len(expected)), 4)
-    assert brackets(found) == expected
-    if len(found):
-        assert (found[:, 1] >= 0).all()  # children precede their parents
+    nodes = dependency_document(ids, offsets)
+    assert nodes.shape == (max(0, 2 * len(ids) - len(expected)), 4)
+    assert brackets(nodes) == expected
+    if len(nodes):
+        assert (nodes[:, 1] >= 0).all()  # children precede their parents
 
 
 def test_long_chains_are_no_trouble() -> None:
-    found = dependency_document(np.ones(3000, int), [*[1] * 2999, 0])
-    assert len(found) == 5999
-    assert (found[:, 1] == 0).sum() == 1
+    nodes = dependency_document(np.ones(3000, int), [*[1] * 2999, 0])
+    assert len(nodes) == 5999
+    assert (nodes[:, 1] == 0).sum() == 1

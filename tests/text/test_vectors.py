@@ -92,13 +92,13 @@ def everything(_word: str) -> bool:
     ],
 )
 def test_the_files_first_other_words_are_listed(any_path, most, expected):
-    found = other_words(any_path, ["café"], limit=most, is_token=everything)
-    assert found == expected
+    others = other_words(any_path, ["café"], limit=most, is_token=everything)
+    assert others == expected
 
 
 def test_words_that_no_text_can_hold_take_no_place(any_path):
-    found = other_words(any_path, [], limit=2, is_token=str.islower)
-    assert found == (["the", "café"], 2)  # what comes after the last is not looked at
+    others = other_words(any_path, [], limit=2, is_token=str.islower)
+    assert others == (["the", "café"], 2)  # what comes after the last is not looked at
 
 
 def test_further_words_are_kept_in_half_precision(any_path):
@@ -175,8 +175,8 @@ def test_words_with_spaces_and_repeated_words_in_text_files(tmp_path):
     (tmp_path / "v.txt").write_text("a 1 2\nat x@y.z 3 4\nat 5 6\nat 7 8\n")
     vectors = load_vectors(tmp_path / "v.txt", ["[PAD]", "at"], seed=0)
     assert vectors.matrix[1].tolist() == [5, 6]
-    found, left_out = other_words(tmp_path / "v.txt", [], limit=9, is_token=everything)
-    assert (found, left_out) == (["a", "at x@y.z", "at"], 0)
+    others, left_out = other_words(tmp_path / "v.txt", [], limit=9, is_token=everything)
+    assert (others, left_out) == (["a", "at x@y.z", "at"], 0)
 
 
 def test_coverage_of_types_and_tokens():

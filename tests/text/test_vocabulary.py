@@ -86,22 +86,22 @@ ODD = (
 def test_located_tokens_are_those_split_one_by_one(rule, texts, known, max_tokens):
     tokenizer = TextTokenizer.train([known], rule=rule)
     texts = [*texts, *(text + known for text in texts), known, ""]
-    found = tokenizer.locate(texts, max_tokens)
-    for text, located in zip(texts, found, strict=True):
+    all_located = tokenizer.locate(texts, max_tokens)
+    for text, located in zip(texts, all_located, strict=True):
         tokens = tokenizer.tokens(text)[:max_tokens]
         assert located.ids.tolist() == [token.id for token in tokens]
         assert located.places == [(token.start, token.end) for token in tokens]
         assert tokenizer.pieces(text, located) == [token[:3] for token in tokens]
-    for own, ids in zip(found, tokenizer.encode(texts, max_tokens), strict=True):
+    for own, ids in zip(all_located, tokenizer.encode(texts, max_tokens), strict=True):
         assert own.ids.dtype == ids.dtype == np.int32
         assert own.ids.tolist() == ids.tolist()
 
 
 def test_lone_surrogates_have_their_places(tokenizer):
-    (found,) = tokenizer.locate(["good \ud800 film"], 9)
-    assert found.places == [(0, 4), (5, 6), (7, 11)]
-    assert found.ids[1] == UNK_ID
-    pieces = tokenizer.pieces("good \ud800 film", found)
+    (tokens,) = tokenizer.locate(["good \ud800 film"], 9)
+    assert tokens.places == [(0, 4), (5, 6), (7, 11)]
+    assert tokens.ids[1] == UNK_ID
+    pieces = tokenizer.pieces("good \ud800 film", tokens)
     assert [piece.text for piece in pieces] == ["good", "\ufffd", "film"]
 
 

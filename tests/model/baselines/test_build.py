@@ -113,8 +113,8 @@ def test_options_of_the_classic_systems() -> None:
     given = {"epochs": 3, "rate": 0.2, "ngrams": 3, "size": 6}
     system = build("fasttext", **{f"fasttext_{k}": v for k, v in given.items()})
     assert isinstance(system, FastText)
-    found = [system.settings[k] for k in ("epoch", "lr", "wordNgrams", "dim")]
-    assert found == [3, 0.2, 3, 6]
+    names = ("epoch", "lr", "wordNgrams", "dim")
+    assert [system.settings[name] for name in names] == [3, 0.2, 3, 6]
 
 
 @pytest.mark.parametrize("architecture", [*CLASSIC, "lstm"])

@@ -67,8 +67,8 @@ def test_stages_halve_the_text() -> None:
     network, lengths = make(length=1024), []
     for layer in layers(network, nn.MaxPool2d):
         layer.register_forward_hook(lambda *given: lengths.append(given[2].shape))
-    found = []
-    network.convolutions.register_forward_hook(lambda *given: found.append(given[2]))
+    outputs = []
+    network.convolutions.register_forward_hook(lambda *given: outputs.append(given[2]))
     with torch.inference_mode():
         network(torch.ones(1, 5, dtype=torch.long), torch.ones(1, 5) > 0)
     assert [tuple(shape[1:]) for shape in lengths] == [
@@ -76,15 +76,15 @@ def test_stages_halve_the_text() -> None:
         (128, 1, 256),
         (256, 1, 128),
     ]
-    assert found[0].shape == (1, 512, 1, 128)
+    assert outputs[0].shape == (1, 512, 1, 128)
 
 
 def test_an_image_one_pixel_high_is_the_text() -> None:
     """Layer by layer in one dimension, and features innermost to the end."""
     network = make().train()
     ids, mask = batch([[5, 6, 7] * 20, [8, 9] * 10])
-    found: list[Tensor] = []
-    network.convolutions.register_forward_hook(lambda *given: found.append(given[2]))
+    outputs: list[Tensor] = []
+    network.convolutions.register_forward_hook(lambda *given: outputs.append(given[2]))
     network(ids, mask)
     ids = F.pad(ids, (0, network.length - ids.shape[1]))
     text = network.embedding(ids).transpose(1, 2)
@@ -97,17 +97,17 @@ def test_an_image_one_pixel_high_is_the_text() -> None:
             text = text.relu()
         else:
             text = F.max_pool1d(text, 3, stride=2, padding=1)
-    torch.testing.assert_close(found[0].squeeze(2), text, rtol=1e-3, atol=1e-4)
-    assert found[0].is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(outputs[0].squeeze(2), text, rtol=1e-3, atol=1e-4)
+    assert outputs[0].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_k_max_keeps_the_largest_in_their_order() -> None:
     features = np.random.default_rng(0).normal(size=(2, 3, 20)).astype(np.float32)
-    found = k_max(torch.from_numpy(features), 8).numpy()
+    largest = k_max(torch.from_numpy(features), 8).numpy()
     for row, column in np.ndindex(2, 3):
         values = features[row, column]
         kept = sorted(np.argsort(values)[-8:])
-        np.testing.assert_array_equal(found[row, column], values[kept])
+        np.testing.assert_array_equal(largest[row, column], values[kept])
 
 
 def batch(texts: list[list[int]]) -> tuple[Tensor, Tensor]:

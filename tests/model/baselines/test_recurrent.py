@@ -99,5 +99,5 @@ def test_dropout_acts_in_training_only() -> None:
     network, batch = make(False, "last", dropout=0.5), padded(TEXTS)
     assert torch.equal(network(*batch).logits, network(*batch).logits)
     network.train()
-    found = [network(*batch).logits for _ in range(8)]
-    assert any(not torch.equal(found[0], other) for other in found[1:])
+    logits_drawn = [network(*batch).logits for _ in range(8)]
+    assert any(not torch.equal(logits_drawn[0], other) for other in logits_drawn[1:])

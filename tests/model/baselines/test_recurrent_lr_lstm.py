@@ -122,9 +122,9 @@ def test_penalty_is_the_sum_of_the_regularisers(
     for net in (one, two):  # as learned: no matrix is symmetric any more
         nn.init.uniform_(net.transforms, -2, 2)
         nn.init.uniform_(net.shifts, -2, 2)
-    found = one(*pad([words])).penalty, two(*pad([words])).penalty
-    assert found[0].item() == pytest.approx(one_way_penalty(one, words))
-    assert found[1].item() == pytest.approx(two_way_penalty(two, words))
+    penalties = one(*pad([words])).penalty, two(*pad([words])).penalty
+    assert penalties[0].item() == pytest.approx(one_way_penalty(one, words))
+    assert penalties[1].item() == pytest.approx(two_way_penalty(two, words))
 
 
 def test_divergence_of_known_distributions() -> None:
@@ -148,8 +148,8 @@ def test_divergence_of_known_distributions() -> None:
 )
 def test_words_begin_with_what_they_do(word: int, expected: list[float]) -> None:
     q = torch.tensor([[[0.8, 0.2]]]).double().log()
-    found = network().follow(q, torch.tensor([[word]])).exp()
-    assert found[0, 0].tolist() == pytest.approx(expected)
+    followed = network().follow(q, torch.tensor([[word]])).exp()
+    assert followed[0, 0].tolist() == pytest.approx(expected)
 
 
 def test_penalty_is_averaged_over_texts_of_any_length() -> None:

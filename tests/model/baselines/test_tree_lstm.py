@@ -200,9 +200,9 @@ def check_gradients(net: TreeLstm, documents: Sequence[Document]) -> None:
     logits = net(*pad(documents)).logits
     plain = torch.stack([recursion(net, document)[0] for document in documents])
     torch.testing.assert_close(logits, plain)
-    found = torch.autograd.grad((logits * weights).sum(), list(parameters.values()))
+    gradients = torch.autograd.grad((logits * weights).sum(), list(parameters.values()))
     truth = torch.autograd.grad((plain * weights).sum(), list(parameters.values()))
-    for name, mine, theirs in zip(parameters, found, truth, strict=True):
+    for name, mine, theirs in zip(parameters, gradients, truth, strict=True):
         assert theirs.abs().sum() > 0, name
         torch.testing.assert_close(mine, theirs, msg=name)
 

@@ -21,9 +21,9 @@ def test_numbers_past_the_trained_rows_are_fixed_ones(training):
     whole = torch.cat([OWN, EXTRA_ROWS.float()])
     whole[0] = 0  # padding
     ids = torch.tensor([[0, 5, 3], [4, 1, 0]])
-    found = embedding().train(training)(ids)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, whole[ids])
+    vectors = embedding().train(training)(ids)
+    assert vectors.dtype == torch.float32
+    assert torch.equal(vectors, whole[ids])
 
 
 def test_training_may_be_spared_the_fixed_rows():

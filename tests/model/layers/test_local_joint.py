@@ -26,15 +26,15 @@ def test_every_position_has_the_features_of_all_sizes(sizes, stride) -> None:
     for row in range(2):
         for place, first in enumerate(positions):
             assert inside[row, place] == (first + longest <= [9, 7][row])
-            said = []
+            by_hand = []
             for part, size in zip(layer.parts, sizes, strict=True):
                 assert isinstance(part, NgramConv)
                 begin = first + (longest - size) // 2
                 window = vectors[row, begin : begin + size]  # (size, V)
                 for f in range(2):
                     total = (part.conv.weight[f].T * window).sum()
-                    said.append(torch.relu(total + part.conv.bias[f]))  # type: ignore[index]
-            torch.testing.assert_close(features[row, place], torch.stack(said))
+                    by_hand.append(torch.relu(total + part.conv.bias[f]))  # type: ignore[index]
+            torch.testing.assert_close(features[row, place], torch.stack(by_hand))
 
 
 @torch.no_grad()
