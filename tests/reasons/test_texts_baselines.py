@@ -1,4 +1,4 @@
-"""Models without capsules: explained by their slopes, and by leaving words out."""
+"""Models without capsules are explained by gradients and by deleting words."""
 
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from textcapsules.inference.report import make_report
 from textcapsules.model.baselines.convolutional import KimCnn
 from textcapsules.model.baselines.recurrent import RecurrentNetwork
 from textcapsules.model.classifier import Labels, TextClassifier
+from textcapsules.model.network import Network
 from textcapsules.reasons.attributions import faded_words, integrated_gradients
 from textcapsules.reasons.corpus import explain_corpus
 from textcapsules.reasons.faithfulness import measure_faithfulness
@@ -31,7 +32,7 @@ LABELS = ("red", "green", "blue")
 TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "", "w1", "nothing known", "w3 unknown w5"]
 
 
-def classifier_of(network: torch.nn.Module) -> TextClassifier:
+def classifier_of(network: Network) -> TextClassifier:
     tokenizer = TextTokenizer([PAD, UNK, *WORDS], rule="words")
     run = RunConfig().replace(text={"max_tokens": 16, "rule": "words"})
     labels = Labels(LABELS, (0.5,) * 3, "multi-label")
