@@ -17,6 +17,7 @@ from textcapsules.training.join import joined_pairs
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
+from tiny_encoder import write_encoder
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +39,21 @@ def small_demo(folder: Path, **settings):
     return run_demo(folder, config=config, **settings)
 
 
+def test_demo_on_an_encoder_has_a_linear_layer_beside_it(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "tiny")
+    config = demo_config(str(encoder)).replace(
+        model={"filters": 8, "capsule_types": 2, "capsule_size": 4},
+        train={"epochs": 1},
+    )
+    result = run_demo(tmp_path / "demo", config=config)
+    assert result.titles == {
+        "capsules": "capsule network on tiny",
+        "linear": "linear layer on tiny",
+        "tfidf": "TF-IDF + logistic regression",
+    }
+    assert set(result.multi) == set(result.titles)
+
+
 def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     result = small_demo(tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
@@ -53,7 +69,7 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     accuracy = result.single["tfidf"].single_label
     assert accuracy is not None
     assert f"{100 * accuracy['accuracy']:.1f}" in page.inside("td")
-    assert set(demo.DEMO_SYSTEMS.values()) <= set(page.inside("th"))
+    assert set(result.titles.values()) <= set(page.inside("th"))
     for title in (
         "Which phrases speak for each label",
         "Examples",

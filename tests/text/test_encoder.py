@@ -253,3 +253,13 @@ def test_without_transformers_the_extra_is_named(
     )
     with pytest.raises(ConfigError, match=r"textcapsules\[encoder\]"):
         load_encoder(str(bert))
+
+
+def test_the_last_encoder_stays_in_memory_until_its_files_change(bert: Path) -> None:
+    first = load_encoder(str(bert))
+    assert load_encoder(str(bert)) is first
+    write_encoder(bert, seed=1)
+    other = load_encoder(str(bert))
+    assert other is not first
+    ids = padded(other, TEXTS)
+    assert not torch.equal(other.states.of(ids), first.states.of(ids))

@@ -18,6 +18,13 @@ def demo(
         Path, typer.Option(help="Folder to write the model and the report to.")
     ] = Path("runs/demo"),
     overwrite: Overwrite = False,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Pretrained encoder under the capsules, as for `train`, such as "
+            "all-MiniLM-L6-v2; takes some minutes."
+        ),
+    ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the model in the end, with its page.")
     ] = False,
@@ -37,11 +44,11 @@ def demo(
     """
     from textcapsules.deploy.service.run import check_start
     from textcapsules.deploy.service.run import serve as run
-    from textcapsules.lab.demo import DEMO_SYSTEMS, demo_config, run_demo
+    from textcapsules.lab.demo import demo_config, run_demo
 
     if serve:
         check_start(port=port)
-    config = demo_config()
+    config = demo_config(encoder)
     with training_bar(quiet=json) as watch:
         result = run_demo(out, config=config, overwrite=overwrite, **watch)
     rows = [
@@ -51,7 +58,7 @@ def demo(
             percent(result.multi[name].multi_label["exact_match"]),
             percent(result.multi[name].multi_label["micro_f1"]),
         )
-        for name, title in DEMO_SYSTEMS.items()
+        for name, title in result.titles.items()
     ]
     header = (
         "system",

@@ -2,10 +2,12 @@
 
 The tickets are synthetic. The linear model, TF-IDF with logistic regression, is what a
 user would pick instead. Both systems see the same training texts, and both choose their
-threshold on the same development documents, single and joined.
+threshold on the same development documents, single and joined. On a pretrained encoder
+a third one stands beside them, a linear layer on the mean of the same states.
 """
 
 import tempfile
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -23,39 +25,57 @@ from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training.run import OnEpoch, OnStep, train
 
-__all__ = ["DEMO_SYSTEMS", "DemoResult", "demo_config", "run_demo", "train_baseline"]
+__all__ = ["DemoResult", "demo_config", "run_demo", "system_titles", "train_baseline"]
 
 OUTPUTS = ("results.json", "confusion.png", "report.html")
-DEMO_SYSTEMS = {"capsules": "capsule network", "tfidf": "TF-IDF + logistic regression"}
+LINEAR_RATES = (2e-3, 2e-2)  # learning rates among which dev chooses
 
 
 class DemoResult(NamedTuple):
-    """The trained model, and the figures of both systems on both test sets."""
+    """The trained model, and the figures of all systems on both test sets."""
 
     classifier: TextClassifier
-    single: dict[str, Evaluation]  # by system
+    titles: dict[str, str]  # by system
+    single: dict[str, Evaluation]
     multi: dict[str, Evaluation]
     report: Path
 
 
-def demo_config() -> RunConfig:
+def demo_config(encoder: str | None = None) -> RunConfig:
     """Return preset best with a smaller network, for about a minute on two cores.
 
     Without word vectors from a file, dropping whole words in training and joining some
     tickets helps. Dev chose these options among some fifty settings
-    (reproduction/FINDINGS.md).
+    (reproduction/FINDINGS.md). An encoder knows words already, and needs neither.
     """
-    return preset("best").replace(
+    config = preset("best").replace(
         data={"source": "tickets-multi"},
         model={
             "embedding_size": 128,
             "filters": 64,
             "capsule_types": 8,
             "capsule_size": 32,
-            "word_dropout": 0.2,
         },
-        train={"epochs": 6, "joined": 0.33, "joined_share": 1.0},
+        train={"epochs": 6},
     )
+    if encoder is not None:
+        return config.replace(text={"encoder": encoder})
+    return config.replace(
+        model={"word_dropout": 0.2}, train={"joined": 0.33, "joined_share": 1.0}
+    )
+
+
+def system_titles(config: RunConfig) -> dict[str, str]:
+    """Return the systems that are compared, and their names in tables."""
+    titles = {"capsules": "capsule network", "tfidf": "TF-IDF + logistic regression"}
+    if config.text.encoder is None:
+        return titles
+    name = Path(config.text.encoder).name
+    return {
+        "capsules": f"capsule network on {name}",
+        "linear": f"linear layer on {name}",
+        "tfidf": titles["tfidf"],
+    }
 
 
 def run_demo(
@@ -66,11 +86,11 @@ def run_demo(
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> DemoResult:
-    """Train and evaluate both systems, and write a report into `folder`."""
-    folder = Path(folder)
+    """Train and evaluate all systems, and write a report into `folder`."""
+    folder, config = Path(folder), config or demo_config()
     check_outputs(folder, overwrite)
     classifier = train(
-        config or demo_config(),
+        config,
         folder / "model",
         overwrite=overwrite,
         on_step=on_step,
@@ -78,17 +98,17 @@ def run_demo(
     )
     multi = read_tickets("tickets-multi")
     single = read_tickets("tickets")
+    titles = system_titles(config)
     systems = {"capsules": classifier, "tfidf": train_baseline(multi)}
+    if "linear" in titles:
+        systems["linear"] = train_linear(config, multi)
     evaluations = {
-        corpus.name: {
-            name: evaluate(system, corpus.test) for name, system in systems.items()
-        }
+        corpus.name: {name: evaluate(systems[name], corpus.test) for name in titles}
         for corpus in (single, multi)
     }
-    report = write_report(folder, classifier, evaluations)
-    return DemoResult(
-        classifier, evaluations["tickets"], evaluations["tickets-multi"], report
-    )
+    report = write_report(folder, classifier, titles, evaluations)
+    single, several = evaluations["tickets"], evaluations["tickets-multi"]
+    return DemoResult(classifier, titles, single, several, report)
 
 
 def check_outputs(folder: Path, overwrite: bool) -> None:
@@ -116,10 +136,25 @@ def train_baseline(corpus: Corpus) -> TextClassifier:
         {"loss": {"loss": "cross-entropy"}, "train": {"joined": 0.0}},
         {"train": {"joined": 1.0}},
     ]
+    configs = [
+        base.replace(baseline={"tfidf_c": C}, **variant)
+        for variant, C in product(variants, (1.0, 10.0, 100.0))
+    ]
+    return best_on_dev(configs, corpus)
+
+
+def train_linear(config: RunConfig, corpus: Corpus) -> TextClassifier:
+    """Train a linear layer on the mean of the states that the capsules read."""
+    base = config.replace(model={"architecture": "encoder-linear"})
+    rates = [base.replace(train={"learning_rate": rate}) for rate in LINEAR_RATES]
+    return best_on_dev(rates, corpus)
+
+
+def best_on_dev(configs: Sequence[RunConfig], corpus: Corpus) -> TextClassifier:
+    """Train with each of some options, and return the best on calibration documents."""
     candidates = []
     with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
-        for number, (variant, C) in enumerate(product(variants, (1.0, 10.0, 100.0))):
-            config = base.replace(baseline={"tfidf_c": C}, **variant)
+        for number, config in enumerate(configs):
             candidates.append(train(config, Path(folder) / str(number), corpus=corpus))
     return max(candidates, key=lambda each: each.record["calibration"]["value"])
 
@@ -127,6 +162,7 @@ def train_baseline(corpus: Corpus) -> TextClassifier:
 def write_report(
     folder: Path,
     classifier: TextClassifier,
+    titles: dict[str, str],
     evaluations: dict[str, dict[str, Evaluation]],
 ) -> Path:
     """Write `results.json`, the confusion matrix and the page; return the page."""
@@ -147,10 +183,10 @@ def write_report(
         lead=(
             "The tickets are synthetic, from a seeded generator. Every training ticket "
             "carries one topic. Thresholds were chosen on development tickets, single "
-            "ones and as many pairs joined together, for both systems alike; no test "
+            "ones and as many pairs joined together, for all systems alike; no test "
             "ticket was looked at."
         ),
-        tables=[comparison(single, multi)],
+        tables=[comparison(titles, single, multi)],
         confusion=matrix,
     )
     write_text(folder / "report.html", render_report(report))
@@ -158,16 +194,18 @@ def write_report(
 
 
 def comparison(
-    single: dict[str, Evaluation], multi: dict[str, Evaluation]
+    titles: dict[str, str],
+    single: dict[str, Evaluation],
+    multi: dict[str, Evaluation],
 ) -> ReportTable:
-    """Return both systems' figures side by side."""
+    """Return the figures of all systems side by side."""
     rows = [
         (
             title,
             percent((single[name].single_label or {})["accuracy"]),
             *(percent(multi[name].multi_label[key]) for key in METRICS.values()),
         )
-        for name, title in DEMO_SYSTEMS.items()
+        for name, title in titles.items()
     ]
     return ReportTable(
         "Beside a linear baseline, in percent",

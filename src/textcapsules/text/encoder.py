@@ -15,6 +15,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,9 +84,24 @@ class PretrainedEncoder(NamedTuple):
 
 
 def load_encoder(name: str) -> PretrainedEncoder:
-    """Return the encoder of a folder, an installed package or the hub, frozen."""
+    """Return the encoder of a folder, an installed package or the hub, frozen.
+
+    The last one stays in memory with the states of its sentences: a search that trains
+    on the same texts again and again encodes them once.
+    """
     require_transformers()
     folder = find_encoder(name)
+    files = tuple(
+        (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.iterdir())
+    )
+    return load_files(name, folder.resolve(), files)
+
+
+@lru_cache(maxsize=1)
+def load_files(name: str, folder: Path, files: tuple[Any, ...]) -> PretrainedEncoder:
+    """Return the encoder of a folder; `files` tells when they have changed."""
+    del files
     values = read_json_file(folder / "config.json")
     tensors, sums = read_weights(folder)
     # As they will be saved: the trained model and the loaded one must agree.
