@@ -65,7 +65,7 @@ def main() -> None:
         take("strengths", explain(THREE_LABELS), "#strengths ~ *")
         report = (demo / "report.html").as_uri()
         take("labels", report, "#labels ~ ul > li:nth-child(-n+6)", width=1000)
-        take("faithfulness", report, "#faithfulness ~ .pair", width=1000)
+        take("faithfulness", report, "#faithfulness ~ .pair > *", width=1000)
         with serve(demo / "model") as address:
             show(driver, address, 1000)
             field = driver.find_element("css selector", "textarea")
