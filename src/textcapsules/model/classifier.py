@@ -369,9 +369,10 @@ def setup_files(config: RunConfig) -> tuple[str, ...]:
 
 
 def encoder_states(network: System) -> SentenceStates | None:
-    """Return what a network reads in place of word vectors, where it does."""
-    embedding = getattr(network, "embedding", None)
-    return embedding.states if isinstance(embedding, EncoderEmbedding) else None
+    """Return the encoder states that a network reads in place of word vectors."""
+    layers = () if isinstance(network, ClassicSystem) else network.children()
+    states = (each.states for each in layers if isinstance(each, EncoderEmbedding))
+    return next(states, None)
 
 
 def weights_file(config: RunConfig) -> str:
