@@ -7,6 +7,8 @@ first line names. Where JSON is shown, what was printed must have its keys.
 """
 
 import functools
+import importlib
+import inspect
 import io
 import json
 import os
@@ -418,7 +420,11 @@ def test_map_names_every_room_and_only_what_exists() -> None:
     package = ROOT / "src" / "textcapsules"
     rooms = {path.parent.name for path in package.glob("*/__init__.py")}
     first, *others = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert set(re.findall(r"^\| `(\w+)` ", first, re.MULTILINE)) == rooms
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", first, re.MULTILINE))
+    assert set(rows) == rooms
+    for room, content in rows.items():
+        docstring = inspect.getdoc(importlib.import_module(f"textcapsules.{room}"))
+        assert content == " ".join(str(docstring).partition("\n\n")[0].split()), room
     paths = re.findall(r"`([\w/.]+)`", "".join(others))
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -1,5 +1,5 @@
-"""The network, in order.
+"""From tensor to scores: routing, its kernels, layers, networks, a trained model.
 
-`functional`, `routing` (the definition), `kernels` (the same, compiled), `layers`,
-`network`, `capsnet`, `baselines`, `builder`, `score`, `classifier`.
+In order: `functional`, `routing` (the definition), `kernels` (the same, compiled),
+`layers`, `network`, `capsnet`, `baselines`, `builder`, `score`, `classifier`.
 """

@@ -1,5 +1,5 @@
-"""From text to tensor, in order.
+"""From text to tensor: tokens, vocabulary, word vectors, trees, batches.
 
-`tokenize`, `vocabulary`, `pieces`, `encoder`, `vectors`, `lexicon`, `trees`, `encode`,
-`batch`.
+In order: `tokenize`, `vocabulary`, `pieces`, `encoder`, `vectors`, `lexicon`, `trees`,
+`encode`, `batch`.
 """

@@ -1,4 +1,6 @@
-"""Training, from options to a model folder; a module imports only from those above it.
+"""Training, from options and texts to a model folder.
+
+A module imports only from those above it:
 
 `losses`: what training minimises
 `metrics`: accuracy, exact match, precision, recall and F1
