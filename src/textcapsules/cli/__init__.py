@@ -1,6 +1,7 @@
 """The command line: parse, call the library, print.
 
-A user's mistake is one line on stderr and exit 2; a fault of ours keeps its traceback.
+A mistake of the user is one line on stderr and exit 2; a fault of ours keeps its
+traceback.
 """
 
 import errno
@@ -37,13 +38,13 @@ def main() -> None:
                 f"{error.filename} must be usable as a path; got {error.strerror}. "
                 f"{remedy(error)}."
             )
-        # Files are written by functions that say which; what is left is the output.
+        # Errors of files name the file; what is left is the output.
         if error.errno != errno.ENOSPC:
             raise
         drop_output()
         fail(f"output must be writable; got {error.strerror}. Free some space.")
     except Exception as error:
-        # typer's own usage errors, told by what they can do: their class has moved.
+        # Usage errors of typer, known by their method: their class has moved.
         if not hasattr(error, "format_message"):
             raise
         context = getattr(error, "ctx", None)
@@ -62,6 +63,6 @@ def fail(message: str) -> None:
 
 
 def drop_output() -> None:
-    """Forget what could not be written, or Python tries again when it ends."""
+    """Drop what could not be written, or Python tries again when it ends."""
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -198,21 +198,21 @@ def do_runs(
 
     if jobs is None:
         jobs = 8 if pick_device(place.device).type == "cuda" else 2
-    told = {"already": 0, "done": 0, "failed": 0}
+    counts = {"already": 0, "done": 0, "failed": 0}
     stages = [lambda: campaign.unsearched(tables)] if search else []
     for cells_of in [*stages, lambda: campaign.cells(tables)]:
         cells = cells_of()  # the tables' settings are known once the search is done
         left = campaign.missing(cells)
         with keeps_records(campaign), runs_bar(left, quiet=json) as on_done:
             result = campaign.run(cells, place, jobs=jobs, on_done=on_done)
-        told["already"] += result.already
-        told["done"] += result.done
-        told["failed"] += len(result.failed)
+        counts["already"] += result.already
+        counts["done"] += result.done
+        counts["failed"] += len(result.failed)
     say(
-        f"{told['done']} runs done, {told['already']} recorded before, "
-        f"{told['failed']} failed."
+        f"{counts['done']} runs done, {counts['already']} recorded before, "
+        f"{counts['failed']} failed."
     )
-    return told
+    return counts
 
 
 @contextmanager
@@ -232,17 +232,17 @@ def keeps_records(campaign: Any) -> Iterator[None]:
 
 @contextmanager
 def runs_bar(cells: list[Any], *, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Yield what is called after every run: a bar on a terminal, else a line."""
+    """Yield a function to call after every run: a bar on a terminal, else a line."""
     done = 0
 
-    def told(outcome: Any) -> None:
+    def on_done(outcome: Any) -> None:
         nonlocal done
         done += 1
         if outcome.record is None or not (quiet or err.is_terminal):
             run_line(outcome, f"{done}/{len(cells)}")
 
     if quiet or not err.is_terminal or not cells:
-        yield told
+        yield on_done
         return
     columns = (
         TextColumn("{task.description}"),
@@ -256,7 +256,7 @@ def runs_bar(cells: list[Any], *, quiet: bool) -> Iterator[Callable[[Any], None]
         task = bar.add_task("runs", total=total, runs=f"0/{len(cells)}")
 
         def advance(outcome: Any) -> None:
-            told(outcome)
+            on_done(outcome)
             runs = f"{done}/{len(cells)}"
             bar.update(task, advance=outcome.cell.cost, runs=runs)
 
