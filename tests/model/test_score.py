@@ -5,16 +5,15 @@ import torch
 from torch import nn
 
 from textcapsules.model.capsnet import CapsuleOutput
+from textcapsules.model.network import Network
 from textcapsules.model.score import drop_unreadable, score_documents
 
 
-class CountingNetwork(nn.Module):
+class CountingNetwork(Network):
     """Score 0 is the number of tokens, score 1 their sum."""
 
-    n_classes = 2
-
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(n_classes=2)
         self.weight = nn.Parameter(torch.ones(()))
         self.modes: list[tuple[bool, bool]] = []
 

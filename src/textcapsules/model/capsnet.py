@@ -7,7 +7,7 @@ and scores zero for every class. With `edges`, n-grams also reach over both ends
 text, so that its first and last words stand at every place of some n-gram.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +123,8 @@ class CapsuleNetwork(Network):
         pad_to: int | None = None,
     ) -> None:
         super().__init__(n_classes)
-        self.embedding, self.branches = embedding, nn.ModuleList(branches)
+        self.embedding: Any = embedding
+        self.branches = nn.ModuleList(branches)
         self.average = average
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = CapsuleDropout(word_dropout)

@@ -272,10 +272,9 @@ def build_model(
     from transformers import AutoConfig, AutoModel
 
     kind = str(values.get("model_type"))
-    settings = {key: value for key, value in values.items() if key != "model_type"}
-    # Its own kind of code is never fetched: `auto_map` names files on the hub.
-    settings = {key: value for key, value in settings.items() if key != "auto_map"}
-    settings.pop("dtype", None), settings.pop("torch_dtype", None)
+    # `auto_map` names code on the hub, which is never fetched; weights are float32 here.
+    left_out = {"model_type", "auto_map", "dtype", "torch_dtype"}
+    settings = {key: value for key, value in values.items() if key not in left_out}
     try:
         config = AutoConfig.for_model(kind, **settings)
         with quiet():
