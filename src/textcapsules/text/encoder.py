@@ -272,7 +272,7 @@ def build_model(
     from transformers import AutoConfig, AutoModel
 
     kind = str(values.get("model_type"))
-    # `auto_map` names code on the hub, which is never fetched; weights are float32 here.
+    # `auto_map` names code on the hub, which is never fetched; weights become float32.
     left_out = {"model_type", "auto_map", "dtype", "torch_dtype"}
     settings = {key: value for key, value in values.items() if key not in left_out}
     try:
