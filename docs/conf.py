@@ -38,8 +38,8 @@ CONTENTS = {
         docs/README
     """,
     "Use": """
-        docs/explanations docs/gallery docs/estimator docs/serving docs/export
-        docs/presets
+        docs/explanations docs/gallery docs/encoders docs/estimator docs/serving
+        docs/export docs/presets
     """,
     "Build": """
         docs/building-blocks docs/api docs/routing

@@ -43,6 +43,7 @@ from textcapsules.lab.bench import measure, speed
 from textcapsules.lab.bench.cases import BenchCase, BenchLayer
 from textcapsules.lab.paper.place import write_tiny_corpora
 from textcapsules.training.run import train
+from tiny_encoder import write_encoder
 from toy import TINY_MODEL, TINY_TRAIN, run_cli, tiny_config
 
 ROOT = Path(__file__).parents[1]
@@ -256,6 +257,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(b"%d 8\n" % len(words))
         for word, vector in zip(words, vectors, strict=True):
             file.write(word.encode() + b" " + vector.tobytes())
+    write_encoder(folder / "encoders" / "gte-small")
     config = tiny_config("tickets-multi", train={"task": "multi-label", "epochs": 6})
     train(config, folder / "runs/demo/model", corpus=few_tickets("tickets-multi"))
     return folder
@@ -294,7 +296,7 @@ def reader(
     monkeypatch.setattr(demo, "read_tickets", few_tickets)
     source = {"source": "tickets-multi"}
     monkeypatch.setattr(
-        demo, "demo_config", lambda: preset("best").replace(data=source)
+        demo, "demo_config", lambda encoder=None: preset("best").replace(data=source)
     )
     make_benches_small(monkeypatch)
     monkeypatch.setenv("no_proxy", "127.0.0.1")

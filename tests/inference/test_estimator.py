@@ -28,6 +28,7 @@ from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer
 import textcapsules
 from textcapsules import CapsuleClassifier, TextClassifier
 from textcapsules.base.errors import ConfigError, ModelFolderError
+from tiny_encoder import write_encoder
 from toy import TINY_MODEL, TOPICS, run_cli, toy_rows, trained_model
 
 TEXTS, TOPIC = map(list, zip(*toy_rows(60), strict=True))
@@ -445,3 +446,13 @@ def test_public_names_are_found_late() -> None:
     assert textcapsules.CapsuleClassifier is CapsuleClassifier
     with pytest.raises(AttributeError, match="has no attribute 'Capsule'"):
         _ = textcapsules.Capsule
+
+
+def test_an_encoder_stands_under_the_capsules(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder")
+    options = {"filters": 8, "capsule_types": 2, "capsule_size": 4}
+    model = CapsuleClassifier(encoder=str(encoder), epochs=1, options=options)
+    model.fit(["my cat purrs", "the dog barks"] * 10, ["cat", "dog"] * 10)
+    again = pickle.loads(pickle.dumps(model))
+    texts = ["my cat purrs. the dog barks."]
+    assert again.predict_proba(texts).tolist() == model.predict_proba(texts).tolist()

@@ -59,6 +59,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: Adam's step.
         joined: training texts made by joining two, per single text.
         vectors: a file of word vectors (.npz, word2vec, GloVe).
+        encoder: a pretrained encoder in place of word vectors: a folder, or a name.
         max_tokens: how many tokens of a text are read.
         options: any further options of the configuration, by name, as
             ``{"capsule_types": 16, "patience": 3}``.
@@ -90,6 +91,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float | None = None,
         joined: float | None = None,
         vectors: str | None = None,
+        encoder: str | None = None,
         max_tokens: int | None = None,
         options: Mapping[str, Any] | None = None,
         multi_label: bool | None = None,
@@ -103,6 +105,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.joined = joined
         self.vectors = vectors
+        self.encoder = encoder
         self.max_tokens = max_tokens
         self.options = options
         self.multi_label = multi_label
@@ -161,7 +164,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     def _options(self) -> dict[str, Any]:
         """Return the options of the configuration that were given."""
         named = ("epochs", "batch_size", "learning_rate", "joined", "vectors")
-        given = {name: getattr(self, name) for name in (*named, "max_tokens")}
+        given = {
+            name: getattr(self, name) for name in (*named, "encoder", "max_tokens")
+        }
         given = {name: value for name, value in given.items() if value is not None}
         return {**(self.options or {}), **given}
 

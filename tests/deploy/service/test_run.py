@@ -55,7 +55,7 @@ demo.read_tickets = load.read_tickets = functools.partial(
     tickets.read_tickets, n_train=60, n_dev=20, n_test=20, n_multi=10
 )
 whole = demo.demo_config()
-demo.demo_config = lambda: whole.replace(
+demo.demo_config = lambda encoder=None: whole.replace(
     model={"embedding_size": 8, "capsule_types": 2, "capsule_size": 4},
     train={"epochs": 1},
 )
