@@ -89,17 +89,17 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: str, content: str) -> list[Block]:
-    found = []
+    blocks = []
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     for match in fence.finditer(content):
         language, text = match.groups()
         if not language and re.search(r"^\$ ", text, re.MULTILINE):
             language = "console"
         line = content[: match.start()].count("\n") + 1
-        found.append(Block(page, line, language, text))
+        blocks.append(Block(page, line, language, text))
     fences = re.findall(r"^[> \t]*(?:```|~~~)", content, re.MULTILINE)
-    assert len(fences) == 2 * len(found), f"{page}: fences must be ``` and one word"
-    return found
+    assert len(fences) == 2 * len(blocks), f"{page}: fences must be ``` and one word"
+    return blocks
 
 
 def commands_of(block: Block) -> Iterator[tuple[str, list[str]]]:
@@ -306,9 +306,9 @@ def reader(
     monkeypatch.setattr(hub, "push_to_hub", push)
     monkeypatch.setattr(hub, "from_pretrained", pull)
     with ExitStack() as stops:
-        found = Reader(stops)
-        monkeypatch.setattr(serving, "run_server", found.serve_beside)
-        yield found
+        page_reader = Reader(stops)
+        monkeypatch.setattr(serving, "run_server", page_reader.serve_beside)
+        yield page_reader
 
 
 @pytest.mark.slow
@@ -350,13 +350,13 @@ def test_tables_of_exceptions_have_nothing_to_spare() -> None:
 
 def verbs() -> list[str]:
     """Return every command of the program, as it is typed."""
-    found, groups = [], [("textcapsules", typer.main.get_command(app))]
+    commands, groups = [], [("textcapsules", typer.main.get_command(app))]
     while groups:
         name, group = groups.pop()
-        own: dict[str, Any] = getattr(group, "commands", {})
-        groups += [(f"{name} {verb}", command) for verb, command in own.items()]
-        found += [] if own else [name]
-    return found
+        members: dict[str, Any] = getattr(group, "commands", {})
+        groups += [(f"{name} {verb}", command) for verb, command in members.items()]
+        commands += [] if members else [name]
+    return commands
 
 
 @pytest.mark.parametrize("verb", verbs())
