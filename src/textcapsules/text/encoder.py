@@ -106,12 +106,7 @@ def load_files(name: str, folder: Path, files: tuple[Any, ...]) -> PretrainedEnc
     tensors, sums = read_weights(folder)
     # As they will be saved: the trained model and the loaded one must agree.
     tensors = {key: value.half() for key, value in tensors.items()}
-    model = build_model(values, tensors, folder)
-    states = SentenceStates(model, values, tensors)
-    tokenizer = PieceTokenizer.load(
-        folder / "tokenizer.json", max_pieces=longest_sentence(model)
-    )
-    states.fit_to(tokenizer)
+    tokenizer, states = assemble(folder, values, tensors)
     facts = {
         "encoder": name if name in PACKAGES or not is_folder(name) else folder.name,
         "kind": values.get("model_type"),
@@ -131,13 +126,18 @@ def read_encoder(folder: Path) -> tuple[PieceTokenizer, "SentenceStates"]:
         tensors = load_file(weights)
     except (OSError, SafetensorError) as error:
         raise damaged(weights, error) from error
+    return assemble(folder, values, tensors)
+
+
+def assemble(
+    folder: Path, values: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[PieceTokenizer, "SentenceStates"]:
+    """Return the tokenizer of a folder, and the encoder of these weights."""
     model = build_model(values, tensors, folder)
-    states = SentenceStates(model, values, tensors)
     tokenizer = PieceTokenizer.load(
         folder / "tokenizer.json", max_pieces=longest_sentence(model)
     )
-    states.fit_to(tokenizer)
-    return tokenizer, states
+    return tokenizer, SentenceStates(model, tokenizer, values, tensors)
 
 
 def require_transformers() -> None:
@@ -335,6 +335,7 @@ class SentenceStates:
     def __init__(
         self,
         model: Any,  # one of transformers' own classes
+        tokenizer: PieceTokenizer,
         settings: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
         *,
@@ -344,9 +345,6 @@ class SentenceStates:
         self.size: int = model.config.hidden_size
         self.cached_numbers, self.n_cached = cached_numbers, 0
         self.cache: OrderedDict[bytes, Tensor] = OrderedDict()
-
-    def fit_to(self, tokenizer: PieceTokenizer) -> None:
-        """Learn the tokenizer's numbers: special pieces, padding, the unknown."""
         self.n_pieces, self.max_pieces = tokenizer.n_pieces, tokenizer.max_pieces
         self.before, self.after = tokenizer.special_pieces()
         self.unknown = tokenizer.unknown_piece() or 0

@@ -5,6 +5,8 @@ has. `LabelAttention` has one per label: every label learns which states to look
 (Mullenbach et al., 2018), without competition between the labels.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -38,23 +40,13 @@ class MeanLinear(Network):
         return ClassOutput(self.output(self.dropout(mean)), several=self.several)
 
 
-class LabelAttention(Network):
+class LabelAttention(MeanLinear):
     """A weighted mean of the states per label, and a learned product with it."""
 
-    def __init__(
-        self,
-        embedding: nn.Module,
-        *,
-        size: int,
-        n_classes: int,
-        dropout: float = 0.5,
-        several: bool = False,
-    ) -> None:
-        """Make the layers on states of `size` numbers; see `RecurrentNetwork`."""
-        super().__init__(n_classes)
-        self.embedding, self.several = embedding, several
-        self.dropout = nn.Dropout(dropout)
-        self.query, self.output = nn.Linear(size, n_classes), nn.Linear(size, n_classes)
+    def __init__(self, embedding: nn.Module, **sizes: Any) -> None:
+        """Make the layers; `sizes` are those of `MeanLinear`."""
+        super().__init__(embedding, **sizes)
+        self.query = nn.Linear(self.output.in_features, self.n_classes)
 
     def forward(self, ids: Tensor, mask: Tensor) -> ClassOutput:
         """Rows (B, T) and their mask to the classes' logits (B, J)."""
