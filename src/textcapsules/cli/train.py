@@ -65,8 +65,8 @@ def train(
 ) -> None:
     """Train a capsule network, or a baseline, and write its model folder.
 
-    The defaults shown are those of preset best. To see those of another preset, name
-    it before --help, as in `train --preset paper --help-all`.
+    The defaults shown are those of preset best. If another preset is named first, as in
+    `train --preset paper --help-all`, they are the defaults of that one.
 
     [bold]Your own file[/] with one label per row, to predict all labels of new texts:
 

@@ -15,13 +15,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["SQUASHES", "coupling_softmax", "leaky_softmax", "pose_length", "squash"]
+__all__ = [
+    "GPU_SQUASHES",
+    "SQUASHES",
+    "coupling_softmax",
+    "leaky_softmax",
+    "pose_length",
+    "squash",
+]
 
 # Norms beyond this are the same to every bounded f in float64, but their squares would
 # overflow float32.
 _SATURATED = 1e9
 
-# f(x), the length of a squashed pose; table A.4 compares norm, exp, tanh and none.
+# f(x), the length of a squashed pose; table A.4 compares norm, exp, tanh and none. The
+# name of a new one also goes into config/sections.py. Kernels that do not have it (CPU:
+# SQUASH_CODES, GPU: GPU_SQUASHES) leave it to plain code; an ONNX export refuses it.
 SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
     "norm": lambda x: x / (1 + x),
     "sabour": lambda x: x * x / (1 + x * x),
@@ -29,6 +38,8 @@ SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": lambda x: -torch.expm1(-x),
     "tanh": torch.tanh,
 }
+# Those that kernels/gpu/maths.py has; named here, where Triton need not be installed.
+GPU_SQUASHES = ("norm", "sabour", "released", "exp", "tanh")
 
 
 def pose_length(poses: Float[Tensor, "*n d"]) -> Float[Tensor, "*n"]:

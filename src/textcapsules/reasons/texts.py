@@ -188,7 +188,7 @@ def explain(
     """
     decision: dict[str, Any] = {"multi_label": multi_label, "threshold": threshold}
     if isinstance(texts, str):
-        labels = None if true is None else [tuple(map(str, true))]
+        labels = None if true is None else [label_names(true)]
         return explain(
             classifier, [texts], method=method, top=top, true=labels, **decision
         )[0]
@@ -217,12 +217,21 @@ def explain(
                     leak=value_at(strengths.leak, place),
                     orphan_share=value_at(strengths.orphan_share, place),
                     predicted=classifier.names(scores[place], chosen[place]),
-                    true=None if true is None else tuple(true[row]),
+                    true=None if true is None else label_names(true[row]),
                     method=method,
                     known=int(counts.known[row]),
                     words=int(counts.words[row]),
                 )
     return [explanations[row] for row in range(len(texts))]
+
+
+def label_names(labels: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the labels of a text; one that stands alone is one label.
+
+    >>> label_names("crash"), label_names(["crash", "sync"])
+    (('crash',), ('crash', 'sync'))
+    """
+    return (labels,) if isinstance(labels, str) else tuple(map(str, labels))
 
 
 def check_request(texts: Sequence[str], top: int, true: Sequence | None) -> None:

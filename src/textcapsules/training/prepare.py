@@ -270,7 +270,8 @@ def target_matrix(
             if label not in column:
                 raise DataError(
                     f"label must be one of {', '.join(labels)}; got {label!r} in row "
-                    f"{row + 1} of {source}. Remove such rows, or train on them too."
+                    f"{row + 1} of {source}. Remove such rows, or train on them too; "
+                    "several labels in one cell need --separator."
                 )
             targets[row, column[label]] = 1
     return targets

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from textcapsules.base.errors import TextCapsulesError
+from textcapsules.base.errors import ModelFolderError, TextCapsulesError
 from textcapsules.model.layers import MASS_FLOOR, AttentionLayer, RoutedLayer
 from textcapsules.model.routing.attention import MASS_EPSILON
 
@@ -140,8 +140,14 @@ def squashed_norm(graph: Graph, x: str, kind: str) -> str:
     if kind == "exp":
         shrunk = graph.op("Exp", graph.op("Neg", x))
         return graph.op("Sub", graph.constant(1.0), shrunk)
+    offsets = {"norm": 1.0, "sabour": 1.0, "released": 0.5}
+    if kind not in offsets:
+        raise ModelFolderError(
+            f"squash must be one that ONNX files can hold; got {kind!r}. Train with "
+            f"another --squash: exp, tanh, {', '.join(offsets)}."
+        )
     power = x if kind == "norm" else graph.op("Mul", x, x)
-    offset = graph.constant({"norm": 1.0, "sabour": 1.0, "released": 0.5}[kind])
+    offset = graph.constant(offsets[kind])
     return graph.op("Div", power, graph.op("Add", offset, power))
 
 

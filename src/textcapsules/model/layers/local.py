@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from textcapsules.model.functional import SQUASHES
+from textcapsules.model.functional import GPU_SQUASHES
 from textcapsules.model.routing import has_triton, squash_capsules
 
 __all__ = [
@@ -294,7 +294,7 @@ def ngram_capsules(
     drops = isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0
     fused = vectors.is_cuda and vectors.dtype == torch.float32 and vectors.numel()
     fused = fused and not drops and primary.linear.in_features <= FUSED_FILTERS
-    if not (fused and primary.squash in (*SQUASHES, "none") and has_triton()):
+    if not (fused and primary.squash in (*GPU_SQUASHES, "none") and has_triton()):
         features, inside = ngrams(vectors, mask)
         return primary(dropout(features) if drops else features), inside  # type: ignore[misc]
     from textcapsules.model.kernels.gpu.capsules import primary_capsules_gpu

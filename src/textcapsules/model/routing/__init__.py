@@ -14,7 +14,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from textcapsules.model.functional import SQUASHES, squash
+from textcapsules.model.functional import GPU_SQUASHES, squash
 from textcapsules.model.routing.attention import Attended, attend
 from textcapsules.model.routing.chunked import route_in_chunks
 from textcapsules.model.routing.reference import (
@@ -160,7 +160,7 @@ def route_windows(
 
 def squash_capsules(poses: Tensor, kind: str) -> Tensor:
     """Squash poses (..., D), by one kernel on a GPU with Triton."""
-    if not (poses.is_cuda and kind in SQUASHES and poses.numel()):
+    if not (poses.is_cuda and kind in GPU_SQUASHES and poses.numel()):
         return squash(poses, kind)
     if poses.dtype not in (torch.float32, torch.bfloat16) or not has_triton():
         return squash(poses, kind)

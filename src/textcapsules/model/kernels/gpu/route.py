@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from textcapsules.model.functional import SQUASHES
+from textcapsules.model.functional import GPU_SQUASHES
 from textcapsules.model.routing.reference import Routed, RoutingOptions
 
 __all__ = ["PRECISIONS", "REGIMES", "route_windows_gpu", "supports"]
@@ -61,7 +61,7 @@ def supports(
         return "there is nothing to route: a tensor is empty"
     if not options.compete:
         return "the parents do not compete"
-    if options.squash not in (*SQUASHES, "none"):
+    if options.squash not in (*GPU_SQUASHES, "none"):
         return f"the squash {options.squash!r} has no kernel"
     if options.normalise not in ("none", "total"):
         return f"the normalisation {options.normalise!r} has no kernel"
