@@ -172,6 +172,12 @@ def test_true_labels_stay_with_their_texts():
     assert [found.true for found in explanations] == [("red",), ("blue", "green")]
 
 
+def test_one_true_label_may_stand_alone():
+    assert explain(random_classifier(), "w1 w2", true="red").true == ("red",)
+    (explanation,) = explain(random_classifier(), ["w1 w2"], true=["red"])
+    assert explanation.true == ("red",)
+
+
 def test_a_trained_model_names_the_words_of_its_topics():
     classifier = TextClassifier.load(trained_model(), "cpu")
     text = "the a my very some today cat purr kitten whisker was is it the a"

@@ -225,7 +225,7 @@ def explain(
     return [explanations[row] for row in range(len(texts))]
 
 
-def label_names(labels: str | Sequence[str]) -> tuple[str, ...]:
+def label_names(labels: Any) -> tuple[str, ...]:
     """Return the labels of a text; one that stands alone is one label.
 
     >>> label_names("crash"), label_names(["crash", "sync"])

@@ -9,9 +9,11 @@ import torch
 
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.config import ModelConfig
+from textcapsules.deploy.onnx.graph import Graph, squashed_norm
 from textcapsules.deploy.onnx.network import network_graph
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.functional import SQUASHES
 from textcapsules.model.score import drop_unreadable, score_documents
 
 pytestmark = pytest.mark.slow
@@ -101,7 +103,7 @@ def scores_of(network: CapsuleNetwork, ids: np.ndarray) -> np.ndarray:
         {"routing": "attention"},
         {"routing": "attention", "conv_capsules": False, "joint": True, "edges": True},
         {"routing": "attention", "leaky": False, "orphan": False, "iterations": 1},
-        *({"squash": kind} for kind in ("sabour", "exp", "tanh", "none")),
+        *({"squash": kind} for kind in (*SQUASHES, "none")),
     ],
     ids=str,
 )
@@ -140,3 +142,8 @@ def test_weights_past_one_file_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("textcapsules.deploy.onnx.network.MAX_BYTES", 1000)
     with pytest.raises(ModelFolderError, match=r"must have under .* GB of weights"):
         network_graph(small_network(), MAX_TOKENS, {})
+
+
+def test_a_squash_that_the_graph_does_not_have_is_refused() -> None:
+    with pytest.raises(ModelFolderError, match="got 'cube'"):
+        squashed_norm(Graph(), "x", "cube")
