@@ -168,3 +168,20 @@ def test_start_is_quick(module: str, slow: str) -> None:
     loaded = set(done.stdout.split())
     assert module in loaded
     assert not loaded & set(slow.split())
+
+
+TESTS = Path(__file__).parent
+MIRRORED = [
+    path.relative_to(TESTS)
+    for path in sorted(TESTS.rglob("test_*.py"))
+    if path.parent != TESTS and "faults" not in path.parts
+]
+
+
+@pytest.mark.parametrize("path", MIRRORED, ids=str)
+def test_tests_lie_where_their_module_does(path: Path) -> None:
+    """The tests of a/b.py are tests/a/test_b.py, or tests/a/test_b_<aspect>.py."""
+    folder = ROOT / path.parent
+    modules = {folder.name, *(entry.stem for entry in folder.iterdir())}
+    name = path.stem.removeprefix("test_")
+    assert any(name == each or name.startswith(f"{each}_") for each in modules)
