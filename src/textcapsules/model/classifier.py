@@ -280,22 +280,53 @@ class TextClassifier:
         return predictions[0] if is_single else predictions
 
     @overload
-    def explain(self, texts: str, **options: Any) -> "Explanation": ...  # type: ignore[overload-overlap]
+    def explain(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        *,
+        method: str | None = None,
+        top: int = 10,
+        true: Any = None,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> "Explanation": ...
     @overload
-    def explain(self, texts: Sequence[str], **options: Any) -> "list[Explanation]": ...
     def explain(
-        self, texts: str | Sequence[str], **options: Any
+        self,
+        texts: Sequence[str],
+        *,
+        method: str | None = None,
+        top: int = 10,
+        true: Any = None,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+    ) -> "list[Explanation]": ...
+    def explain(
+        self,
+        texts: str | Sequence[str],
+        *,
+        method: str | None = None,
+        top: int = 10,
+        true: Any = None,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
     ) -> "Explanation | list[Explanation]":
         """Say which phrases spoke for each label of one text, or of each text.
 
         Args:
-            texts: one string, or a list or column of them.
-            options: `method`, `top`, `true`, `multi_label` and `threshold`, as for
-                `textcapsules.explain`.
+            texts: one string, for one `Explanation`; or a list or column of them, for a
+                list.
+            method: what a strength is; see `textcapsules.explain`, as for all others.
+            top: the largest number of phrases per label.
+            true: the labels that the text, or each text, should get.
+            multi_label: which labels count as predicted; see `decide`.
+            threshold: one for all labels, in place of the calibrated ones.
         """
         from textcapsules.reasons.texts import explain
 
-        return explain(self, texts, **options)  # type: ignore[arg-type]
+        decision: dict[str, Any] = {"multi_label": multi_label, "threshold": threshold}
+        given: Any = texts
+        return explain(self, given, method=method, top=top, true=true, **decision)
 
     def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:
         """Return the names of the chosen classes of one text, strongest first."""

@@ -42,21 +42,8 @@ class RoutedLayer(nn.Module):
     """A transform with its bias, and how to route: what both routed layers share.
 
     The attribute `backend` says which code routes (see `textcapsules.route`), and
-    `precision` how a GPU forms products (see `set_precision`).
-
-    Args:
-        in_size: D, size of a child's pose.
-        out_size: H, size of a parent's pose.
-        n_out: J, the parents.
-        n_in: children, if each is to have a transform per parent of its own; without
-            it, all children of a parent share one.
-        options: iterations, leaky softmax, amendment, squash, normalisation.
-        bias: whether votes have a bias.
-        initialiser: `xavier`, or `tensorflow`: with the fans that TensorFlow counts.
-        transform_gain: factor on the first values of the transform.
-        routing_gain: where the options normalise, what the weights of all children sum
-            to, at first or for good.
-        learn_gain: whether training changes that sum.
+    `precision` how a GPU forms products (see `set_precision`). The arguments are those
+    of `CapsuleLayer`.
     """
 
     def __init__(
@@ -151,8 +138,21 @@ class CapsuleLayer(RoutedLayer):
     """Routes all capsules of a text to `n_out` parents by agreement.
 
     With one parent per class, and one more for background (the orphan), this is the
-    last layer of the paper's networks: a class's length is its score. The arguments are
-    those of `RoutedLayer`.
+    last layer of the paper's networks: a class's length is its score.
+
+    Args:
+        in_size: D, size of a child's pose.
+        out_size: H, size of a parent's pose.
+        n_out: J, the parents.
+        n_in: children, if each is to have a transform per parent of its own; without
+            it, all children of a parent share one.
+        options: iterations, leaky softmax, amendment, squash, normalisation.
+        bias: whether votes have a bias.
+        initialiser: `xavier`, or `tensorflow`: with the fans that TensorFlow counts.
+        transform_gain: factor on the first values of the transform.
+        routing_gain: where the options normalise, what the weights of all children sum
+            to, at first or for good.
+        learn_gain: whether training changes that sum.
 
     >>> layer = CapsuleLayer(in_size=8, out_size=16, n_out=3)
     >>> routed = layer(torch.randn(2, 5, 8))
@@ -183,7 +183,7 @@ class CapsuleLayer(RoutedLayer):
 class ConvCapsules(RoutedLayer):
     """Routes the capsules in every window of positions to `n_out` parents of its own.
 
-    The arguments are those of `RoutedLayer`, but for
+    The arguments are those of `CapsuleLayer`, without `n_in`, and
 
     Args:
         window: K, positions that a parent sees.
