@@ -48,6 +48,9 @@ SPECIAL = {
     "bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]"),
     "roberta": ("<s>", "<pad>", "</s>", "<unk>"),
     "mpnet": ("<s>", "<pad>", "</s>", "<unk>"),
+    "xlm-roberta": ("<s>", "<pad>", "</s>", "<unk>"),
+    "deberta-v2": ("<s>", "<pad>", "</s>", "<unk>"),
+    "modernbert": ("<s>", "<pad>", "</s>", "<unk>"),
 }
 KINDS = tuple(SPECIAL)
 

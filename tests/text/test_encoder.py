@@ -2,11 +2,13 @@
 
 import importlib.util
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from textcapsules.base.errors import ConfigError, ModelFolderError
@@ -263,3 +265,22 @@ def test_the_last_encoder_stays_in_memory_until_its_files_change(bert: Path) -> 
     assert other is not first
     ids = padded(other, TEXTS)
     assert not torch.equal(other.states.of(ids), first.states.of(ids))
+
+
+def test_threads_share_the_states(bert: Path) -> None:
+    encoder = load_encoder(str(bert))
+    encoder.states.cached_numbers = 100  # most are forgotten at once
+    texts = [f"cat {'dog ' * n}. my app {'paw ' * n}" for n in range(20)]
+    expected = encoder.states.of(padded(encoder, texts))
+    rows = padded(encoder, texts)
+    with ThreadPoolExecutor(4) as threads:
+        for states in threads.map(encoder.states.of, [rows] * 8):
+            torch.testing.assert_close(states, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_weights_that_half_precision_cannot_hold_are_refused(bert: Path) -> None:
+    tensors = load_file(bert / "model.safetensors")
+    tensors["embeddings.word_embeddings.weight"][0, 0] = 1e6
+    save_file(tensors, bert / "model.safetensors")
+    with pytest.raises(ConfigError, match="half precision can hold"):
+        load_encoder(str(bert))

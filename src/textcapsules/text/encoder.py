@@ -11,7 +11,7 @@ sentence never change either, and each sentence is encoded once (`SentenceStates
 
 import importlib.util
 import json
-import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,7 +52,8 @@ ENCODER_FILES = ("encoder.json", "encoder.safetensors")
 MAX_BYTES = 1 << 24  # of a JSON file
 BATCH_TOKENS = 2048  # pieces encoded together, padding included
 LENGTH_STEP = 8  # sentences of like length are encoded together
-CACHED_NUMBERS = 1 << 30  # of states kept in memory: 2 GiB, in half precision
+CACHED_NUMBERS = 1 << 30  # of states kept in training: 2 GiB, in half precision
+SERVED_NUMBERS = 1 << 24  # and for predictions, where texts seldom come again: 32 MiB
 
 
 class Package(NamedTuple):
@@ -71,8 +72,6 @@ PACKAGES = {
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     )
 }
-
-log = logging.getLogger(__name__)
 
 
 class PretrainedEncoder(NamedTuple):
@@ -106,6 +105,12 @@ def load_files(name: str, folder: Path, files: tuple[Any, ...]) -> PretrainedEnc
     tensors, sums = read_weights(folder)
     # As they will be saved: the trained model and the loaded one must agree.
     tensors = {key: value.half() for key, value in tensors.items()}
+    for key, value in tensors.items():
+        if not value.isfinite().all():
+            raise ConfigError(
+                f"encoder must have weights that half precision can hold; got others "
+                f"in {key!r} of {folder}. Name another encoder."
+            )
     tokenizer, states = assemble(folder, values, tensors)
     facts = {
         "encoder": name if name in PACKAGES or not is_folder(name) else folder.name,
@@ -126,7 +131,9 @@ def read_encoder(folder: Path) -> tuple[PieceTokenizer, "SentenceStates"]:
         tensors = load_file(weights)
     except (OSError, SafetensorError) as error:
         raise damaged(weights, error) from error
-    return assemble(folder, values, tensors)
+    tokenizer, states = assemble(folder, values, tensors)
+    states.cached_numbers = SERVED_NUMBERS
+    return tokenizer, states
 
 
 def assemble(
@@ -338,12 +345,11 @@ class SentenceStates:
         tokenizer: PieceTokenizer,
         settings: Mapping[str, Any],
         tensors: Mapping[str, Tensor],
-        *,
-        cached_numbers: int = CACHED_NUMBERS,
     ) -> None:
         self.model, self.settings, self.tensors = model, dict(settings), dict(tensors)
         self.size: int = model.config.hidden_size
-        self.cached_numbers, self.n_cached = cached_numbers, 0
+        self.cached_numbers, self.n_cached = CACHED_NUMBERS, 0
+        self.lock = threading.Lock()  # a service may score in several threads
         self.cache: OrderedDict[bytes, Tensor] = OrderedDict()
         self.n_pieces, self.max_pieces = tokenizer.n_pieces, tokenizer.max_pieces
         self.before, self.after = tokenizer.special_pieces()
@@ -365,25 +371,23 @@ class SentenceStates:
             split_sentences(row[row > 0], self.n_pieces, self.max_pieces)
             for row in rows
         ]
-        keys = [[pieces.tobytes() for pieces in own] for own in sentences]
-        unknown = {
-            key: pieces
-            for own_keys, own in zip(keys, sentences, strict=True)
-            for key, pieces in zip(own_keys, own, strict=True)
-            if len(pieces) and key not in self.cache
-        }
-        fresh = self.encode(unknown, ids.device)
+        pieces_of = {pieces.tobytes(): pieces for text in sentences for pieces in text}
+        pieces_of.pop(b"", None)  # of a text without words
         states = torch.zeros(*ids.shape, self.size, device=ids.device)
-        for row, own_keys in enumerate(keys):
-            parts = [self.known(key, fresh) for key in own_keys if key]
-            if parts:
+        with self.lock:
+            unknown = {k: pieces_of[k] for k in pieces_of if k not in self.cache}
+            fresh = self.encode(unknown, ids.device)
+            for row, text in enumerate(sentences):
+                parts = [self.known(pieces.tobytes(), fresh) for pieces in text]
                 joined = torch.cat(parts).to(ids.device)
                 states[row, : len(joined)] = joined
-        self.remember(fresh)
+            self.remember(fresh)
         return states
 
     def known(self, key: bytes, fresh: Mapping[bytes, Tensor]) -> Tensor:
-        """Return the states of a sentence that has been encoded."""
+        """Return the states of an encoded sentence; an empty one has none."""
+        if not key:
+            return torch.zeros(0, self.size, dtype=torch.float16)
         if key in fresh:
             return fresh[key]
         self.cache.move_to_end(key)
@@ -407,8 +411,8 @@ class SentenceStates:
         by_length = sorted(sentences, key=lambda key: len(sentences[key]))
         for keys in batches(by_length, [len(sentences[key]) for key in by_length]):
             pieces = [sentences[key] for key in keys]
-            for key, own in zip(keys, self.run(pieces, device), strict=True):
-                states[key] = own.half()
+            for key, encoded in zip(keys, self.run(pieces, device), strict=True):
+                states[key] = encoded.half()
         return states
 
     @torch.no_grad()
