@@ -32,6 +32,7 @@ import uvicorn
 import textcapsules
 from fake_hub import FakeHub, fake_hub
 from textcapsules.cli import app
+from textcapsules.cli.app import Verb
 from textcapsules.config import preset
 from textcapsules.config.run import PRESETS
 from textcapsules.data import load
@@ -353,6 +354,7 @@ def verbs() -> list[str]:
     commands, groups = [], [("textcapsules", typer.main.get_command(app))]
     while groups:
         name, group = groups.pop()
+        group = group.load() if isinstance(group, Verb) else group
         members: dict[str, Any] = getattr(group, "commands", {})
         groups += [(f"{name} {verb}", command) for verb, command in members.items()]
         commands += [] if members else [name]

@@ -8,9 +8,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import typer
 from packaging.requirements import Requirement
 
 from textcapsules import __version__
+from textcapsules.cli.app import VERBS as SUMMARIES
+from textcapsules.cli.app import app
 from textcapsules.config import PRESETS, SECTIONS, preset
 from toy import refusal, run_cli
 
@@ -29,6 +32,16 @@ VERBS = [
     ("data", "show"),
     ("data", "fetch"),
 ]
+
+
+def test_every_verb_is_in_the_table():
+    assert {verb for verb, *_ in VERBS} == set(SUMMARIES)
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_summary_in_the_list_of_verbs_is_the_first_line_of_the_verbs_help(verb):
+    command = typer.main.get_group(app).commands[verb].load()  # type: ignore[attr-defined]
+    assert command.help.splitlines()[0] == SUMMARIES[verb]
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +154,20 @@ def modules_of(*args: str) -> set[str]:
     command = [sys.executable, "-c", code, *args]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_no_verb():
+    code = (
+        "import sys; from textcapsules.cli import main; sys.argv[1:] = ['--help']\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "textcapsules.cli.app" in loaded
+    assert not loaded & {f"textcapsules.cli.{verb}" for verb in SUMMARIES}
+    assert not loaded & {"torch", "numpy", "pydantic", "textcapsules.config"}
 
 
 @pytest.mark.parametrize("flag", ["--help", "--help-all", "--print-config"])

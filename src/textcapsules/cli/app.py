@@ -1,24 +1,64 @@
-"""All verbs of the command line."""
+"""All verbs of the command line.
 
-from typing import Annotated
+A verb's module is imported when the verb is used: `--help` needs none of them, and one
+verb no other.
+"""
+
+import importlib
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from textcapsules.cli import (
-    bench,
-    data,
-    demo,
-    evaluate,
-    explain,
-    export,
-    predict,
-    report,
-    reproduce,
-    serve,
-    train,
-)
+__all__ = ["VERBS", "app"]
 
-__all__ = ["app"]
+# Each verb, and the line about it in the list of verbs, which is the first of its own
+# help. The module of the same name in this folder has a function, or a group `app`, of
+# that name.
+VERBS = {
+    "demo": "Train on the embedded synthetic tickets, and print and report the "
+    "results.",
+    "data": "List, describe and download the benchmark corpora.",
+    "train": "Train a capsule network, or a baseline, and write its model folder.",
+    "evaluate": "Measure how good a model is on labelled texts.",
+    "predict": "Predict the labels of texts: of arguments, of a file, or of lines from "
+    "a pipe.",
+    "explain": "Show which phrases of a text speak for each predicted label.",
+    "report": "Write one page about a model: its results, its mistakes, and the "
+    "reasons.",
+    "serve": "Serve models over HTTP, with a page to try them on.",
+    "export": "Write a model for programs that do not have textcapsules.",
+    "bench": "Time the kernels beside plain code, all in one run on random texts.",
+    "reproduce": "Fill the paper's tables: do the runs without a record, then write "
+    "TABLES.md.",
+}
+# `--file` is the former name of `--data`, and still understood.
+FILE_IS_DATA = {"token_normalize_func": lambda name: "data" if name == "file" else name}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "predict": FILE_IS_DATA,
+    "explain": FILE_IS_DATA,
+}
+
+
+class Verb(TyperCommand):
+    """The place of a verb, known by name and summary until it is used."""
+
+    def load(self) -> Any:
+        """Import the verb's module and return its command."""
+        assert self.name is not None
+        module = importlib.import_module(f"textcapsules.cli.{self.name}")
+        if hasattr(module, "app"):  # several commands
+            return typer.main.get_group(module.app)
+        alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
+        alone.command(self.name, context_settings=SETTINGS.get(self.name))(
+            getattr(module, self.name)
+        )
+        return typer.main.get_command(alone)
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Return a context of the verb's own command, which is what then runs."""
+        return self.load().make_context(*args, **options)
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,19 +66,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# `--file` is the former name of `--data`, and still understood.
-FILE_IS_DATA = {"token_normalize_func": lambda name: "data" if name == "file" else name}
-app.command(name="demo")(demo.demo)
-app.add_typer(data.app, name="data")
-app.command(name="train")(train.train)
-app.command(name="evaluate")(evaluate.evaluate)
-app.command(name="predict", context_settings=FILE_IS_DATA)(predict.predict)
-app.command(name="explain", context_settings=FILE_IS_DATA)(explain.explain)
-app.command(name="report")(report.report)
-app.command(name="serve")(serve.serve)
-app.command(name="export")(export.export)
-app.command(name="bench")(bench.bench)
-app.command(name="reproduce")(reproduce.reproduce)
+for name, summary in VERBS.items():
+    app.command(name, help=summary, cls=Verb)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
