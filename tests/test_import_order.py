@@ -158,6 +158,11 @@ def test_package_lists_its_modules_in_this_order(package: str) -> None:
         ("textcapsules", "torch numpy"),
         # `textcapsules --help` must not wait for seconds.
         ("textcapsules.cli.app", "torch pooch matplotlib sklearn"),
+        # Nor a prediction for more than torch.
+        (
+            "textcapsules.model.classifier",
+            "pandas pyarrow numba scipy sklearn matplotlib jinja2 transformers",
+        ),
     ],
 )
 def test_start_is_quick(module: str, slow: str) -> None:

@@ -1,6 +1,7 @@
 import csv
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,23 @@ def test_texts_are_answered_one_a_line():
         {"text": "", "predicted": []},
         {"text": "zzz qqq", "predicted": []},
     ]
+
+
+def test_texts_need_no_more_than_torch():
+    code = (
+        "import sys; from textcapsules.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    command = [sys.executable, "-c", code, "predict", trained_model(), "a dog bark"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer, modules = done.stdout.splitlines()
+    assert json.loads(answer)["predicted"] == ["dogs"]
+    loaded = set(modules.split())
+    assert "torch" in loaded
+    assert not loaded & {"numba", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib"}
+    assert not loaded & {"jinja2", "transformers", "fastapi"}
 
 
 def test_json_is_one_object_with_the_predictions():

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from textcapsules.base.errors import DataError, WriteError
+from textcapsules.data import table, table_formats
 from textcapsules.data.table import TableWriter
 from textcapsules.data.table_formats import UNSPECIFIED
-from textcapsules.inference import bulk
 from textcapsules.inference.bulk import Decision, predict_lines, predict_table
 from textcapsules.model.classifier import Labels, TextClassifier
 from toy import TOPICS, toy_rows, trained_model
@@ -132,8 +132,8 @@ def spied(monkeypatch, n_batches: int, events: list[str], fail_at: int | None = 
                 raise DataError("in.csv must be readable; got a broken row.")
             yield pa.record_batch({"text": pa.array(["my cat purr", "a dog"])})
 
-    monkeypatch.setattr(bulk, "stream_table", stream)
-    monkeypatch.setattr(bulk, "settle_format", lambda *_: UNSPECIFIED)
+    monkeypatch.setattr(table, "stream_table", stream)
+    monkeypatch.setattr(table_formats, "settle_format", lambda *_: UNSPECIFIED)
 
 
 def test_batches_are_written_before_the_next_is_read(classifier, tmp_path, monkeypatch):

@@ -1,17 +1,24 @@
-"""Predict whole files, batch by batch, in memory that does not grow with the file."""
+"""Predict whole files, batch by batch, in memory that does not grow with the file.
+
+What reads and writes files is imported where it is used: texts from a command or a pipe
+need none of it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
+from numpy.typing import NDArray
 
 from textcapsules.base.errors import DataError
-from textcapsules.data.table import open_writer, stream_table
-from textcapsules.data.table_formats import TextFormat, form_of, settle_format
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.encode import Cuts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from textcapsules.data.table_formats import TextFormat
 
 __all__ = [
     "Decision",
@@ -49,22 +56,19 @@ class Summary(NamedTuple):
 
 def label_batch(
     classifier: TextClassifier, texts: list[str], decision: Decision
-) -> tuple[dict[str, pa.Array], Summary]:
+) -> tuple[dict[str, list[list[str]] | NDArray], Summary]:
     """Return the new columns for some texts."""
     scores, known, words, cuts = classifier.read(texts)
     chosen = classifier.decide(
         scores, multi_label=decision.multi_label, threshold=decision.threshold
     )
     labels = [classifier.names(*row) for row in zip(scores, chosen, strict=True)]
-    columns = {
-        PREDICTED: pa.array([list(names) for names in labels], pa.list_(pa.string()))
-    }
+    columns: dict[str, Any] = {PREDICTED: [list(names) for names in labels]}
     if decision.scores:
         for place, name in enumerate(classifier.labels.names):
-            columns[f"score_{name}"] = pa.array(scores[:, place], pa.float32())
+            columns[f"score_{name}"] = scores[:, place]
     if decision.scores or decision.counts:
-        columns[WORDS_KNOWN] = pa.array(known, pa.int64())
-        columns[WORDS_READ] = pa.array(words, pa.int64())
+        columns[WORDS_KNOWN], columns[WORDS_READ] = known, words
     empty = sum(not names for names in labels)
     unreadable = int((~(scores > 0).any(1)).sum())
     return columns, Summary(len(texts), empty, unreadable, cuts)
@@ -100,6 +104,9 @@ def predict_table(
         excel_safe: put a single quote before texts of CSV or TSV that a spreadsheet
             would take for formulas.
     """
+    from textcapsules.data.table import stream_table
+    from textcapsules.data.table_formats import TextFormat, settle_format
+
     given = TextFormat(delimiter, encoding)
     settled = settle_format(Path(source), (text_column,), given)
     table = stream_table(source, text_column=text_column, **settled._asdict())
@@ -115,16 +122,18 @@ def predict_table(
 
 
 def out_delimiter(
-    source: Path | str, target: Path | str | Callable, settled: TextFormat
+    source: Path | str, target: Path | str | Callable, settled: "TextFormat"
 ) -> str | None:
     """Return the delimiter to write: that of the source, if both files are CSV."""
+    from textcapsules.data.table_formats import form_of
+
     if callable(target) or form_of(Path(target)) != "csv":
         return None
     return settled.delimiter if form_of(Path(source)) == "csv" else None
 
 
 def write_batches(
-    batches: Iterator[tuple[pa.RecordBatch, Summary]],
+    batches: Iterator[tuple["pa.RecordBatch", Summary]],
     target: Path | str | Callable[[dict[str, Any]], None],
     decision: Decision,
     overwrite: bool,
@@ -135,6 +144,9 @@ def write_batches(
     """Write predicted batches to a file, or hand their rows to a function."""
     if callable(target):
         return pass_rows(batches, target, on_rows)
+    from textcapsules.data.table import open_writer
+    from textcapsules.data.table_formats import form_of
+
     flat = form_of(Path(target)) in FLAT_FORMS
     first, summary = next(batches)
     first = flatten(first, decision.separator) if flat else first
@@ -155,7 +167,7 @@ def write_batches(
 
 
 def pass_rows(
-    batches: Iterator[tuple[pa.RecordBatch, Summary]],
+    batches: Iterator[tuple["pa.RecordBatch", Summary]],
     target: Callable[[dict[str, Any]], None],
     on_rows: Callable[[int], None] | None,
 ) -> Summary:
@@ -171,11 +183,13 @@ def pass_rows(
 
 def predicted_batches(
     classifier: TextClassifier,
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable["pa.RecordBatch"],
     text_column: str,
     decision: Decision,
-) -> Iterator[tuple[pa.RecordBatch, Summary]]:
+) -> Iterator[tuple["pa.RecordBatch", Summary]]:
     """Yield each batch with its predictions as further columns."""
+    import pyarrow as pa
+
     for batch in batches:
         texts = batch.column(text_column).to_pylist()
         columns, summary = label_batch(classifier, texts, decision)
@@ -185,7 +199,8 @@ def predicted_batches(
                     f"the file must not have a column {name!r}, where predictions go; "
                     "got one. Rename it first."
                 )
-            batch = batch.append_column(name, column)
+            kind = pa.list_(pa.string()) if name == PREDICTED else None
+            batch = batch.append_column(name, pa.array(column, kind))
         yield batch, summary
 
 
@@ -198,19 +213,23 @@ def predict_lines(
     batch_rows: int = 256,
 ) -> Summary:
     """Predict one text per line, as from a pipe."""
-    lines = iter(lines)
+    lines, summary = iter(lines), Summary(0, 0, 0)
+    while texts := [line.rstrip("\r\n") for line in islice(lines, batch_rows)]:
+        columns, part = label_batch(classifier, texts, decision)
+        cells = [
+            column if isinstance(column, list) else column.tolist()
+            for column in columns.values()
+        ]
+        for text, *values in zip(texts, *cells, strict=True):
+            target({"text": text, **dict(zip(columns, values, strict=True))})
+        summary = add(summary, part)
+    return summary
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        while texts := [line.rstrip("\r\n") for line in islice(lines, batch_rows)]:
-            yield pa.record_batch([pa.array(texts, pa.string())], names=["text"])
 
-    return pass_rows(
-        predicted_batches(classifier, batches(), "text", decision), target, None
-    )
-
-
-def flatten(batch: pa.RecordBatch, separator: str) -> pa.RecordBatch:
+def flatten(batch: "pa.RecordBatch", separator: str) -> "pa.RecordBatch":
     """Join the predicted labels into one cell."""
+    import pyarrow as pa
+
     place = batch.schema.get_field_index(PREDICTED)
     cells = [separator.join(names) for names in batch.column(place).to_pylist()]
     return batch.set_column(place, PREDICTED, pa.array(cells, pa.string()))

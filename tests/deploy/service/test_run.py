@@ -16,10 +16,12 @@ from safetensors.numpy import load_file, save_file
 
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.serve import announce
+from textcapsules.deploy.service import run
 from textcapsules.deploy.service.limits import Limits
 from textcapsules.deploy.service.run import (
     is_loopback,
     listening_socket,
+    load_kernels,
     name_models,
     read_token,
 )
@@ -44,6 +46,17 @@ def held(self, texts):
     return quick(self, texts)
 TextClassifier.read = held
 """
+
+
+def test_kernels_are_loaded_for_capsules_alone(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(run.kernels, "load", lambda *args, **_: loaded.append(args))
+    model = TextClassifier.load(trained_model())
+    load_kernels({"model": model})
+    assert len(loaded) == 1
+    model.config = model.config.replace(model={"architecture": "cnn"})
+    load_kernels({"model": model})
+    assert len(loaded) == 1
 
 
 # The demonstration on few tickets.

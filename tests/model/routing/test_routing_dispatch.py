@@ -42,19 +42,44 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
     return made
 
 
+@pytest.fixture
+def nothing_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels be chosen for what plain code would route as soon."""
+    monkeypatch.setattr(routing, "FEW_COUPLINGS", 0)
+
+
 def on_gpu(tensor: torch.Tensor) -> SimpleNamespace:
     """Something that says it lies on a GPU; the choice looks at nothing else."""
-    return SimpleNamespace(is_cuda=True, shape=tensor.shape)
+    device = SimpleNamespace(type="cuda")
+    return SimpleNamespace(is_cuda=True, shape=tensor.shape, device=device)
 
 
-def test_auto_takes_the_kernel_of_the_device(kernels) -> None:
+def test_auto_takes_plain_code_for_little_without_a_gradient(kernels) -> None:
+    capsules, transform = tensors()  # 2 x 4 x 3 children of 2 parents
+    assert pick_backend("auto", capsules, transform) == "vote-free"
+    assert pick_backend("cpu", capsules, transform) == "cpu"  # if it is asked for
+    assert pick_backend("auto", on_gpu(capsules), transform) == "gpu"  # type: ignore[arg-type]
+    few = routing.FEW_COUPLINGS // (4 * 3 * 2)
+    assert pick_backend("auto", capsules.new_ones(few, 4, 3, 4), transform) != "cpu"
+    more = capsules.new_ones(few + 1, 4, 3, 4)
+    assert pick_backend("auto", more, transform) == "cpu"
+    learnt = transform.requires_grad_()
+    assert pick_backend("auto", capsules, learnt) == "cpu"
+    assert pick_backend("auto", capsules, transform[:1], learnt[0]) == "cpu"
+    with torch.no_grad():
+        assert pick_backend("auto", capsules, learnt) == "vote-free"
+
+
+def test_auto_takes_the_kernel_of_the_device(kernels, nothing_little) -> None:
     capsules, transform = tensors()
     assert pick_backend("auto", capsules, transform) == "cpu"
     assert pick_backend("auto", on_gpu(capsules), transform) == "gpu"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("shared", "plain"), [(True, "vote-free"), (False, "chunked")])
-def test_auto_falls_back_and_logs_it_once(kernels, caplog, shared, plain) -> None:
+def test_auto_falls_back_and_logs_it_once(
+    kernels, nothing_little, caplog, shared, plain
+) -> None:
     kernels["cpu"].reason = "numba is not installed"
     capsules, transform = tensors(shared=shared)
     with caplog.at_level(logging.INFO):
@@ -175,7 +200,9 @@ def test_a_kernel_asked_to_route_without_competition_is_refused(
         pick_backend(name, *tensors(), None, RoutingOptions(compete=False))
 
 
-def test_routing_without_competition_falls_back_to_plain_code(caplog) -> None:
+def test_routing_without_competition_falls_back_to_plain_code(
+    nothing_little, caplog
+) -> None:
     pytest.importorskip("numba")
     routing._log_once.cache_clear()
     capsules, transform = torch.randn(2, 4, 3, 4), torch.randn(2, 4, 4)

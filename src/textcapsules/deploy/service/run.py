@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,14 +17,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
 
 from textcapsules.base.errors import (
     ConfigError,
     ModelFolderError,
     TextCapsulesError,
 )
+from textcapsules.config import CAPSULES
 from textcapsules.deploy.service.limits import Limits
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.model.kernels.cpu import route as kernels
 
 if TYPE_CHECKING:
     import uvicorn
@@ -44,7 +48,7 @@ HEADER_BYTES = 16 * 1024
 # A name given by the user, as in `tickets=runs/demo/model`.
 NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 
-# Scored once before the first request: the first texts compile the kernels.
+# Scored once before the first request: a model whose scores are NaN is not served.
 WARM_UP = ["warm up", "the quick brown fox jumps over the lazy dog " * 4]
 
 
@@ -89,7 +93,22 @@ def serve(
         hosts = {*LOOPBACK, listener.getsockname()[0]} if local else ("*",)
         app = create_app(service, token=token, origins=origins, hosts=hosts)
         url, config = url_of(listener), server_config(app, service)
-        run_server(config, listener, lambda: on_ready(url, list(folders)))
+        loading = threading.Thread(target=load_kernels, args=(models,), daemon=True)
+
+        def started() -> None:
+            on_ready(url, list(folders))
+            loading.start()
+
+        run_server(config, listener, started)
+
+
+def load_kernels(models: Mapping[str, TextClassifier]) -> None:
+    """Load what many texts at once are routed with, which a first request may be.
+
+    Few texts are routed without it, so that the service answers before it is there.
+    """
+    if any(each.config.model.architecture in CAPSULES for each in models.values()):
+        kernels.load(torch.float32, backward=False)
 
 
 def name_models(places: Sequence[str]) -> dict[str, Path]:

@@ -39,6 +39,9 @@ __all__ = [
 
 BACKENDS = ("votes", "vote-free", "chunked", "cpu", "gpu")
 NORMALISERS = ("none", "total")
+# Children times parents of a batch, up to which plain code predicts on a CPU: a few
+# short texts take it as long as the kernel, which a new process would load first.
+FEW_COUPLINGS = 1 << 16
 
 log = logging.getLogger(__name__)
 
@@ -186,8 +189,9 @@ def pick_backend(
     `votes` forms every vote, as the paper writes it; `chunked` forms some at a time.
     `vote-free` forms none and needs a shared transform. `cpu` and `gpu` are compiled
     versions of `vote-free`. `auto` takes the one for the tensors' device, or plain code
-    where that cannot route them: `vote-free` if the transform is shared, else
-    `chunked`.
+    where that cannot route them, or where a CPU has so little to route, and no gradient
+    to keep, that loading a kernel would take longer: `vote-free` if the transform is
+    shared, else `chunked`.
     """
     if asked not in ("auto", *BACKENDS):
         names = ", ".join(["auto", *BACKENDS])
@@ -200,6 +204,8 @@ def pick_backend(
         )
     if asked in ("votes", "vote-free", "chunked"):
         return asked
+    if asked == "auto" and shared and is_little(capsules, transform, bias):
+        return "vote-free"
     kernel = asked if asked != "auto" else "gpu" if capsules.is_cuda else "cpu"
     reason = _kernels(kernel).supports(capsules, transform, bias, options)
     if reason is None:
@@ -209,6 +215,16 @@ def pick_backend(
     fallback = "vote-free" if shared else "chunked"
     _log_once(f"routing falls back to plain code ({fallback}): {reason}")
     return fallback
+
+
+def is_little(capsules: Tensor, transform: Tensor, bias: Tensor | None) -> bool:
+    """Return whether a CPU has a few short texts to route, and no gradient to keep."""
+    tensors = [t for t in (capsules, transform, bias) if t is not None]
+    if not all(t.device.type == "cpu" for t in tensors):
+        return False
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return False
+    return capsules.shape[:3].numel() * transform.shape[0] <= FEW_COUPLINGS
 
 
 def _kernels(name: str) -> ModuleType:

@@ -23,7 +23,7 @@ from textcapsules.model.kernels.cpu.call import (
 )
 from textcapsules.model.routing.reference import Routed, RoutingOptions
 
-__all__ = ["route_windows_cpu", "supports"]
+__all__ = ["load", "route_windows_cpu", "supports"]
 
 NORMALISE_CODES = {"none": 0, "total": 1}
 SQUASH_CODES = {"none": 0, "norm": 1, "sabour": 2, "released": 3, "exp": 4, "tanh": 5}
@@ -270,6 +270,12 @@ def compiled_kernel(name: str, dtype: torch.dtype) -> Any:
 def kernel(name: str, dtype: torch.dtype) -> Any:
     """Return the `forward` or `backward` kernel as a C function."""
     return C_FUNCTION(compiled_kernel(name, dtype).address)
+
+
+def load(dtype: torch.dtype, *, backward: bool) -> None:
+    """Compile the kernels or load them from the cache, ahead of their first use."""
+    if has_numba():
+        compile_problem(dtype, backward)
 
 
 @functools.cache
