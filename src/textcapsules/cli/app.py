@@ -20,6 +20,8 @@ VERBS = {
     "results.",
     "data": "List, describe and download the benchmark corpora.",
     "train": "Train a capsule network, or a baseline, and write its model folder.",
+    "suspects": "List the training texts whose label looks wrong, the most suspect "
+    "first.",
     "evaluate": "Measure how good a model is on labelled texts.",
     "predict": "Predict the labels of texts: of arguments, of a file, or of lines from "
     "a pipe.",
