@@ -20,9 +20,9 @@ ORDER = """
     config.options config.sections config.run config
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.tickets.generate data.tickets
-    data.load
+    data.off_topic data.load
     text text.tokenize text.vocabulary text.pieces text.encoder text.vectors
-    text.lexicon text.trees text.encode text.batch
+    text.lexicon text.trees text.encode text.outside text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
     model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
@@ -35,9 +35,9 @@ ORDER = """
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
     training training.losses training.metrics training.calibrate training.resolve
-    training.machine training.prepare training.join training.selection training.optimise
-    training.checkpoint training.start training.steps training.loop training.folder
-    training.run
+    training.machine training.prepare training.join training.selection training.outside
+    training.optimise training.checkpoint training.start training.steps training.loop
+    training.folder training.run
     reasons.explanation reasons.couplings reasons.methods reasons.attributions
     reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
     reasons.routing_inspection reasons

@@ -32,9 +32,9 @@ def lines(ran):
 def test_texts_are_answered_one_a_line():
     ran = run_cli("predict", trained_model(), "my cat purr kitten", "", "zzz qqq")
     assert lines(ran) == [
-        {"text": "my cat purr kitten", "predicted": ["cats"]},
-        {"text": "", "predicted": []},
-        {"text": "zzz qqq", "predicted": []},
+        {"text": "my cat purr kitten", "predicted": ["cats"], "outside": False},
+        {"text": "", "predicted": [], "outside": False},
+        {"text": "zzz qqq", "predicted": [], "outside": False},
     ]
 
 
@@ -64,14 +64,22 @@ def test_json_is_one_object_with_the_predictions():
                 {
                     "text": "a dog bark, zzz",
                     "predicted": ["dogs"],
+                    "outside": False,
                     "words_known": 3,
                     "words_read": 5,
                 },
-                {"text": "", "predicted": [], "words_known": 0, "words_read": 0},
+                {
+                    "text": "",
+                    "predicted": [],
+                    "outside": False,
+                    "words_known": 0,
+                    "words_read": 0,
+                },
             ],
             "texts": 2,
             "without_label": 1,
             "unreadable": 1,
+            "outside": 0,
             "cut": {
                 "max_tokens": 200,
                 "texts": 0,
@@ -85,8 +93,8 @@ def test_json_is_one_object_with_the_predictions():
 def test_scores_name_every_class():
     (row,) = lines(run_cli("predict", trained_model(), "a dog bark", "--scores"))
     expected = TextClassifier.load(trained_model()).scores(["a dog bark"])[0]
-    assert list(row)[2:-2] == [f"score_{name}" for name in TOPICS]
-    assert list(row.values())[2:-2] == pytest.approx(expected.tolist())
+    assert list(row)[3:-2] == [f"score_{name}" for name in TOPICS]
+    assert list(row.values())[3:-2] == pytest.approx(expected.tolist())
 
 
 def test_scores_come_with_how_many_words_are_known():
@@ -95,7 +103,7 @@ def test_scores_come_with_how_many_words_are_known():
     counts = [(row["words_known"], row["words_read"]) for row in found]
     assert counts == [(3, 5), (0, 1), (0, 0)]
     plain = lines(run_cli("predict", trained_model(), "-", stdin=given))
-    assert [list(row) for row in plain] == [["text", "predicted"]] * 3
+    assert [list(row) for row in plain] == [["text", "predicted", "outside"]] * 3
 
 
 def test_columns_of_a_file_do_not_depend_on_json(texts):

@@ -80,7 +80,7 @@ def test_every_form_out_holds_labels_and_scores(classifier, tmp_path, form):
     found = read_rows(target)
     names = [f"score_{name}" for name in TOPICS]
     counts = ["words_known", "words_read"]
-    assert list(found[0]) == ["id", "text", "note", "predicted", *names, *counts]
+    assert list(found[0]) == ["id", "text", "note", "predicted", "outside", *names, *counts]
     texts = [row["text"] for row in ROWS]
     expected = classifier.predict(texts, threshold=0.01)
     assert max(len(p.labels) for p in expected) > 1  # or the separator goes untested
@@ -106,7 +106,7 @@ def test_labels_of_any_script_come_through(classifier, tmp_path):
         target = tmp_path / f"out.{form}"
         predict_table(other, source, target, decision=Decision(scores=True))
         found = read_rows(target)
-        assert list(found[0])[4:-2] == [f"score_{name}" for name in names]
+        assert list(found[0])[5:-2] == [f"score_{name}" for name in names]
         flat = form in ("csv", "tsv")
         expected = [p.labels for p in other.predict([r["text"] for r in ROWS[:3]])]
         cells = ["; ".join(p) if flat else list(p) for p in expected]

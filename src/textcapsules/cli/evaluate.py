@@ -11,6 +11,7 @@ from textcapsules.cli.options import (
     Json,
     Model,
     Overwrite,
+    Refuse,
     Split,
     Threshold,
     config_flags,
@@ -35,6 +36,7 @@ def evaluate(
     flags: dict[str, dict[str, Any]],
     split: Split = "test",
     threshold: Threshold = None,
+    refuse: Refuse = True,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder to write evaluation.json and confusion.png to."),
@@ -70,7 +72,7 @@ def evaluate(
     data = evaluation_data(classifier.config, flags.get("data", {}), split)
     examples = load_split(data, split)
     result = evaluate_model(
-        classifier, examples, threshold=threshold, source=data.source
+        classifier, examples, threshold=threshold, source=data.source, refuse=refuse
     )
     values = {
         "model": str(model),
@@ -126,6 +128,11 @@ def print_evaluation(title: str, result: Any, rule: str, origin: str) -> None:
     ]
     header = ("threshold", *COLUMNS)
     print_table(f"{title}: all labels past a threshold{origin}", header, rows)
+    if result.refused:
+        say(
+            f"{result.refused:,} of {result.texts:,} texts were refused as outside the "
+            "training topics: they count as without a label (see --no-refuse)."
+        )
     keys = ("precision", "recall", "f1")
     classes = [
         (row["label"], *(percent(row[key]) for key in keys), row["texts"])

@@ -16,6 +16,7 @@ from textcapsules.cli.options import (
     Model,
     MultiLabel,
     Overwrite,
+    Refuse,
     TextColumn,
     Texts,
     Threshold,
@@ -48,6 +49,7 @@ def explain(
     overwrite: Overwrite = False,
     multi_label: MultiLabel = None,
     threshold: Threshold = None,
+    refuse: Refuse = True,
     method: Annotated[
         str | None,
         typer.Option(
@@ -104,6 +106,7 @@ def explain(
         top=top,
         multi_label=multi_label,
         threshold=threshold,
+        refuse=refuse,
     )
     if out is not None:
         n_texts = len(explanations)
@@ -154,7 +157,8 @@ def print_explanation(explanation: Any, classifier: Any) -> None:
         reasons = ", ".join(phrases) or "no phrase spoke for it"
         say(f"  {name} {label.score:.2f}: {reasons}")
     if not explanation.predicted:
-        say("  no label")
+        outside = ": outside the training topics" if explanation.outside else ""
+        say(f"  no label{outside}")
     say(f"  {explanation.known:,} of {explanation.words:,} words known")
 
 

@@ -109,6 +109,13 @@ Threshold = Annotated[
         "default the calibrated thresholds of the model."
     ),
 ]
+Refuse = Annotated[
+    bool,
+    typer.Option(
+        "--refuse/--no-refuse",
+        help="Give no label to texts outside the training topics.",
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace --out if it exists.")
 ]

@@ -19,6 +19,7 @@ from textcapsules.cli.options import (
     Model,
     MultiLabel,
     Overwrite,
+    Refuse,
     TextColumn,
     Texts,
     Threshold,
@@ -55,6 +56,7 @@ def predict(
     ] = False,
     multi_label: MultiLabel = None,
     threshold: Threshold = None,
+    refuse: Refuse = True,
     separator: Annotated[
         str,
         typer.Option(help="Text between several labels in a cell of CSV or TSV."),
@@ -82,7 +84,8 @@ def predict(
 ) -> None:
     """Predict the labels of texts: of arguments, of a file, or of lines from a pipe.
 
-    A text that is empty, or of which no word is known, gets no label.
+    A text that is empty, of which no word is known, or that lies outside the topics of
+    the training texts gets no label.
     A file is read and written in pieces, so it may be larger than memory.
 
       textcapsules predict runs/model "charged twice and cannot log in"
@@ -108,7 +111,7 @@ def predict(
     check_decision(multi_label, threshold)
     classifier = TextClassifier.load(model, device)
     counts = json and data is None  # columns of a file do not depend on --json
-    decision = Decision(multi_label, threshold, scores, separator, counts)
+    decision = Decision(multi_label, threshold, scores, separator, counts, refuse)
     values: dict[str, Any] = {"model": str(model)}
     if data is not None:
         file_options["text_column"] = text_column or classifier.config.data.text_column
@@ -127,7 +130,8 @@ def predict(
             values["out"] = str(out)
             say(
                 f"{out}: {summary.texts:,} texts, {summary.without_label:,} without a "
-                f"label, {summary.unreadable:,} of them with no known word."
+                f"label, {summary.unreadable:,} of them with no known word; "
+                f"{summary.outside:,} outside the training topics."
             )
     elif texts == ["-"]:
         summary = predict_lines(classifier, read_lines(), write_row, decision=decision)

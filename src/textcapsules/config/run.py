@@ -93,7 +93,10 @@ class RunConfig:
 
 
 # What runs did before an option existed, where its default is something else.
-FORMER: dict[tuple[str, str], Any] = {("train", "calibrate_on"): "joined"}
+FORMER: dict[tuple[str, str], Any] = {
+    ("train", "calibrate_on"): "joined",
+    ("train", "refuse"): False,
+}
 
 # The preset of a run that names none, on the command line and in a file of options.
 DEFAULT_PRESET = "best"

@@ -579,6 +579,11 @@ class TrainConfig(Checked):
         "half way to its own)",
         common=True,
     )
+    refuse: bool = option(
+        True,
+        "Learn from the words of the training texts to give texts outside their "
+        "topics no label; the limit is chosen on dev, with 30 texts or more",
+    )
     checkpoint_seconds: float = option(
         10.0,
         "Minimum time between two checkpoints, in seconds (0: one after every epoch)",

@@ -9,5 +9,6 @@
 `table_formats`: the rows of a CSV, TSV, JSONL or Parquet file
 `table`: a user's texts and labels, read and written
 `tickets`: the embedded corpus
+`off_topic`: texts that deserve no label, to judge refusals by
 `load`: one way in to all of them
 """

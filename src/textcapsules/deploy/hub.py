@@ -19,6 +19,7 @@ from textcapsules.config import CAPSULES
 from textcapsules.inference.estimator import CapsuleClassifier
 from textcapsules.model.classifier import MODEL_FILES, TextClassifier
 from textcapsules.text.encoder import ENCODER_FILES
+from textcapsules.text.outside import OUTSIDE_FILE
 
 __all__ = ["dev_figures", "from_pretrained", "model_card", "push_to_hub"]
 
@@ -172,7 +173,7 @@ def from_pretrained(
             local_files_only=local_files_only,
             token=token,
             endpoint=endpoint,
-            allow_patterns=[*MODEL_FILES, *ENCODER_FILES],
+            allow_patterns=[*MODEL_FILES, *ENCODER_FILES, OUTSIDE_FILE],
             library_name=LIBRARY,
             library_version=__version__,
         )

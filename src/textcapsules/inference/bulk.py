@@ -32,7 +32,7 @@ __all__ = [
 
 PREDICTED = "predicted"
 FLAT_FORMS = ("csv", "tsv")
-WORDS_KNOWN, WORDS_READ = "words_known", "words_read"
+OUTSIDE, WORDS_KNOWN, WORDS_READ = "outside", "words_known", "words_read"
 
 
 class Decision(NamedTuple):
@@ -43,6 +43,7 @@ class Decision(NamedTuple):
     scores: bool = False  # add columns with scores, and with counts of known words
     separator: str = "; "  # between labels, where a cell cannot hold a list
     counts: bool = False  # add columns with counts of known words only
+    refuse: bool = True  # give texts outside the training topics no label
 
 
 class Summary(NamedTuple):
@@ -52,18 +53,25 @@ class Summary(NamedTuple):
     without_label: int
     unreadable: int  # empty, or not one known word
     cut: Cuts = Cuts()  # texts longer than the model reads
+    outside: int = 0  # outside the training topics
 
 
 def label_batch(
     classifier: TextClassifier, texts: list[str], decision: Decision
 ) -> tuple[dict[str, list[list[str]] | NDArray], Summary]:
     """Return the new columns for some texts."""
-    scores, known, words, cuts = classifier.read(texts)
+    scores, known, words, cuts, outside = classifier.read(texts)
     chosen = classifier.decide(
-        scores, multi_label=decision.multi_label, threshold=decision.threshold
+        scores,
+        multi_label=decision.multi_label,
+        threshold=decision.threshold,
+        outside=outside if decision.refuse else None,
     )
     labels = [classifier.names(*row) for row in zip(scores, chosen, strict=True)]
-    columns: dict[str, Any] = {PREDICTED: [list(names) for names in labels]}
+    columns: dict[str, Any] = {
+        PREDICTED: [list(names) for names in labels],
+        OUTSIDE: outside,
+    }
     if decision.scores:
         for place, name in enumerate(classifier.labels.names):
             columns[f"score_{name}"] = scores[:, place]
@@ -71,7 +79,7 @@ def label_batch(
         columns[WORDS_KNOWN], columns[WORDS_READ] = known, words
     empty = sum(not names for names in labels)
     unreadable = int((~(scores > 0).any(1)).sum())
-    return columns, Summary(len(texts), empty, unreadable, cuts)
+    return columns, Summary(len(texts), empty, unreadable, cuts, int(outside.sum()))
 
 
 def predict_table(
@@ -242,6 +250,7 @@ def add(one: Summary, other: Summary) -> Summary:
         one.without_label + other.without_label,
         one.unreadable + other.unreadable,
         one.cut.plus(other.cut),
+        one.outside + other.outside,
     )
 
 

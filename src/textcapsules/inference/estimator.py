@@ -171,7 +171,11 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         return {**(self.options or {}), **given}
 
     def predict(
-        self, X: Any, multi_label: bool | None = None, threshold: float | None = None
+        self,
+        X: Any,
+        multi_label: bool | None = None,
+        threshold: float | None = None,
+        refuse: bool = True,
     ) -> NDArray:
         """Return the label of each text, or all its labels.
 
@@ -180,20 +184,36 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
             multi_label: give all labels past their thresholds, which may be none; by
                 default as in the constructor, or else as in `y`.
             threshold: one for all labels, in place of `thresholds_`.
+            refuse: give no label to texts outside the training topics, where several
+                are asked for.
 
         Returns:
             Labels (N,). With `multi_label`, tuples of labels, strongest first, in an
             array (N,) of objects; or a 0/1 matrix (N, J) if `y` was one. If one label
-            is asked for, a text without a known word gets the most frequent label.
+            is asked for, every text gets one, as scikit-learn demands: a text without a
+            known word the most frequent one. `outside` tells which to leave out.
         """
         check_decision(multi_label, threshold)
-        lengths = self._lengths(X)
+        check_is_fitted(self)
+        reading = self.model_.read(self._read_texts(X))
+        lengths = reading.scores
         if not self._several(multi_label, threshold):
             return self.classes_[self._shares(lengths).argmax(1)]
-        chosen = self.model_.decide(lengths, multi_label=True, threshold=threshold)
+        chosen = self.model_.decide(
+            lengths,
+            multi_label=True,
+            threshold=threshold,
+            outside=reading.outside if refuse else None,
+        )
         if self.target_form_ == "matrix":
             return chosen.astype(int)
         return self._label_sets(lengths, chosen)
+
+    def outside(self, X: Any) -> NDArray[np.bool_]:
+        """Return which texts (N,) lie outside the training topics."""
+        check_is_fitted(self)
+        ids, _ = self.model_.encoder.cut_ids(self._read_texts(X))
+        return self.model_.outside(ids)
 
     def _label_sets(self, lengths: NDArray, chosen: NDArray) -> NDArray:
         """Return the chosen labels of each text, strongest first."""

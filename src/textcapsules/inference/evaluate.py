@@ -38,6 +38,7 @@ class Evaluation(NamedTuple):
     per_class: list[dict[str, Any]]
     confusion: NDArray | None  # (J, J), None where texts have several labels
     cut: Cuts = Cuts()  # how much of the texts was not read
+    refused: int = 0  # texts outside the training topics, counted as without a label
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -55,8 +56,17 @@ def evaluate(
     *,
     threshold: float | None = None,
     source: str = "the texts",
+    refuse: bool = True,
 ) -> Evaluation:
-    """Evaluate a classifier on examples; `threshold` replaces those of all classes."""
+    """Evaluate a classifier on labelled texts.
+
+    Args:
+        classifier: the model.
+        examples: the texts, with their labels.
+        threshold: replaces those of all classes.
+        source: the name of the texts, for messages.
+        refuse: give texts outside the training topics no label, as `predict` does.
+    """
     check_threshold(threshold)
     check_examples(examples, source)
     targets = target_matrix(examples, classifier.labels.names, source)
@@ -68,6 +78,7 @@ def evaluate(
         classifier.labels.names,
         thresholds,
         several=classifier.labels.task == "multi-label",
+        outside=reading.outside if refuse else None,
     )._replace(cut=reading.cuts)
 
 
@@ -90,6 +101,7 @@ def evaluate_scores(
     thresholds: Sequence[float] | float,
     *,
     several: bool,
+    outside: NDArray[np.bool_] | None = None,
 ) -> Evaluation:
     """Evaluate the scores (N, J) of any model.
 
@@ -100,7 +112,12 @@ def evaluate_scores(
         thresholds: the score from which a class is predicted, one for each or for all.
         several: whether the per-class table counts every class past its threshold
             (a multi-label model) or only the highest.
+        outside: (N,), texts that are refused: they count as without a label.
     """
+    if outside is None:
+        outside = np.zeros(len(scores), dtype=bool)
+    # Without a score above zero, as a text of which no word is known.
+    scores = np.where(outside[:, None], np.zeros_like(scores), scores)
     is_single = bool((targets.sum(1) == 1).all())
     past = scores >= np.asarray(thresholds, dtype=scores.dtype)
     past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
@@ -112,6 +129,7 @@ def evaluate_scores(
         multi_label_at_half=multi_label(scores >= PUBLISHED_THRESHOLD, targets),
         per_class=per_class(past if several or not is_single else top, targets, labels),
         confusion=confusion(scores, targets) if is_single else None,
+        refused=int(outside.sum()),
     )
 
 

@@ -134,9 +134,10 @@ def make_report(
     names, several = classifier.labels.names, classifier.labels.task == "multi-label"
     targets = target_matrix(examples, names, source)
     on_stage("judging")
-    scores = classifier.scores([example.text for example in examples])
+    reading = classifier.read([example.text for example in examples])
+    scores, outside = reading.scores, reading.outside
     thresholds = classifier.labels.thresholds
-    chosen = classifier.decide(scores)
+    chosen = classifier.decide(scores, outside=outside)
     explained = None
     if can_explain(classifier):
         order = np.argsort(-certainty(scores, targets, thresholds, several=several))
@@ -146,7 +147,9 @@ def make_report(
         explained = explain_examples(
             classifier, examples, best, method, sizes, on_stage
         )
-    evaluation = evaluate_scores(scores, targets, names, thresholds, several=several)
+    evaluation = evaluate_scores(
+        scores, targets, names, thresholds, several=several, outside=outside
+    )
     return Report(
         title=title,
         lead=lead,

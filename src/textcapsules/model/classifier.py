@@ -2,8 +2,9 @@
 
 The folder is enough on another machine, without the data: `config.json`,
 `tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` (for
-fastText its own `model.bin`) and `training.json` (the record of the training). Nothing
-in it is executable.
+fastText its own `model.bin`), `outside.safetensors` (which texts get no label; folders
+without it refuse none) and `training.json` (the record of the training). Nothing in it
+is executable.
 
 The folder's files as bytes (`pack`, `unpack`) carry a model to other processes and into
 pickles.
@@ -50,13 +51,14 @@ from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.network import EXTRA, saved_tensors
 from textcapsules.model.score import highest, score_documents
-from textcapsules.text.encode import Cuts, Encoder
+from textcapsules.text.encode import Cuts, Encoder, count_words
 from textcapsules.text.encoder import (
     ENCODER_FILES,
     EncoderEmbedding,
     SentenceStates,
     read_encoder,
 )
+from textcapsules.text.outside import OUTSIDE_FILE, OutsideRule
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
 
@@ -102,7 +104,8 @@ class Prediction(NamedTuple):
 
     `known` of the `words` that the model read are in its vocabulary. Words after the
     first `max_tokens` are not read. Networks that read characters count characters,
-    without blanks.
+    without blanks. A text `outside` the training topics gets no label unless that is
+    asked for; its scores are those that it would be judged by.
     """
 
     labels: tuple[str, ...]
@@ -110,6 +113,7 @@ class Prediction(NamedTuple):
     known: int = 0
     words: int = 0
     names: tuple[str, ...] = ()  # of all classes, in the order of the scores
+    outside: bool = False
 
     def _repr_html_(self) -> str:
         """Show the labels and their scores in a notebook."""
@@ -125,7 +129,8 @@ class Predictions(list[Prediction]):
         for number, each in enumerate(self[:TEXTS_SHOWN]):
             by_name = dict(zip(each.names, each.scores.tolist(), strict=False))
             scores = [f"{by_name[name]:.2f}" for name in each.labels if name in by_name]
-            labels = html.escape(", ".join(each.labels)) or "<i>none</i>"
+            none = "<i>outside the topics</i>" if each.outside else "<i>none</i>"
+            labels = html.escape(", ".join(each.labels)) or none
             cells = (str(number), labels, ", ".join(scores))
             rows.append("".join(f"<td>{cell}</td>" for cell in cells))
         if len(self) > TEXTS_SHOWN:
@@ -134,12 +139,13 @@ class Predictions(list[Prediction]):
 
 
 class Reading(NamedTuple):
-    """The scores of some texts, and how many of their words are known."""
+    """The scores of some texts, how many words are known, and which are outside."""
 
     scores: NDArray[np.float32]  # (N, J)
     known: NDArray[np.int64]  # (N,)
     words: NDArray[np.int64]  # (N,), those that were read
     cuts: Cuts  # how much was not read
+    outside: NDArray[np.bool_]  # (N,), by the model's rule; none without a rule
 
 
 def pick_device(name: str) -> torch.device:
@@ -170,9 +176,10 @@ class TextClassifier:
         labels: Labels,
         network: System,
         record: dict[str, Any] | None = None,
+        rule: OutsideRule | None = None,
     ) -> None:
         self.config, self.tokenizer, self.labels = config, tokenizer, labels
-        self.network, self.record = network, record or {}
+        self.network, self.record, self.rule = network, record or {}, rule
         self.encoder = Encoder(config, tokenizer)
 
     def __repr__(self) -> str:
@@ -204,8 +211,20 @@ class TextClassifier:
 
     def read(self, texts: Sequence[str]) -> Reading:
         """Return what `scores` does, and how much of the texts was read and known."""
-        documents, counts, cuts = self.encoder.encode_counted(read_texts(texts))
-        return Reading(score_documents(self.network, documents), *counts, cuts)
+        texts = read_texts(texts)
+        ids, cuts = self.encoder.cut_ids(texts)
+        scores = score_documents(self.network, self.encoder.documents(texts, ids))
+        counts = count_words(ids, self.tokenizer.first_word)
+        return Reading(scores, *counts, cuts, self.outside(ids))
+
+    def outside(self, ids: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_]:
+        """Return which texts (N,), given as word numbers, lie outside the topics.
+
+        A model without a rule says so of none.
+        """
+        if self.rule is None:
+            return np.zeros(len(ids), dtype=bool)
+        return self.rule.outside(ids, self.tokenizer)
 
     def decide(
         self,
@@ -213,6 +232,7 @@ class TextClassifier:
         *,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        outside: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.bool_]:
         """Return which classes (N, J) the scores stand for.
 
@@ -222,7 +242,12 @@ class TextClassifier:
                 alone; by default what the model was trained for.
             threshold: one for all classes, from 0 to 1, in place of the calibrated
                 ones.
+            outside: (N,), as `read` gives it: such texts get no class. Without it, no
+                text is refused.
         """
+        if outside is not None:
+            decided = self.decide(scores, multi_label=multi_label, threshold=threshold)
+            return decided & ~np.asarray(outside, dtype=bool)[:, None]
         check_decision(multi_label, threshold)
         if np.ndim(scores) != 2 or np.shape(scores)[1] != len(self.labels.names):
             raise InputError(
@@ -245,6 +270,7 @@ class TextClassifier:
         *,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        refuse: bool = True,
     ) -> Prediction: ...
     @overload
     def predict(
@@ -253,6 +279,7 @@ class TextClassifier:
         *,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        refuse: bool = True,
     ) -> Predictions: ...
     def predict(
         self,
@@ -260,6 +287,7 @@ class TextClassifier:
         *,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        refuse: bool = True,
     ) -> Prediction | Predictions:
         """Return the labels of one text, or of each text, strongest first.
 
@@ -267,15 +295,25 @@ class TextClassifier:
             texts: one string, which gets one prediction, or a list or column of them.
             multi_label: as for `decide`.
             threshold: as for `decide`.
+            refuse: give no label to texts outside the training topics; if False, they
+                get labels like any other.
         """
         check_decision(multi_label, threshold)
         is_single = isinstance(texts, str)
         read = self.read([texts] if is_single else texts)
-        decided = self.decide(read.scores, multi_label=multi_label, threshold=threshold)
-        counts = zip(read.known.tolist(), read.words.tolist(), strict=True)
+        decided = self.decide(
+            read.scores,
+            multi_label=multi_label,
+            threshold=threshold,
+            outside=read.outside if refuse else None,
+        )
+        known, words, outside = (
+            each.tolist() for each in (read.known, read.words, read.outside)
+        )
+        names = self.labels.names
         predictions = Predictions(
-            Prediction(self.names(row, chosen), row, *count, self.labels.names)
-            for row, chosen, count in zip(read.scores, decided, counts, strict=True)
+            Prediction(self.names(row, decided[n]), row, known[n], words[n], names, out)
+            for n, (row, out) in enumerate(zip(read.scores, outside, strict=True))
         )
         return predictions[0] if is_single else predictions
 
@@ -289,6 +327,7 @@ class TextClassifier:
         true: Any = None,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        refuse: bool = True,
     ) -> "Explanation": ...
     @overload
     def explain(
@@ -300,6 +339,7 @@ class TextClassifier:
         true: Any = None,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        refuse: bool = True,
     ) -> "list[Explanation]": ...
     def explain(
         self,
@@ -310,6 +350,7 @@ class TextClassifier:
         true: Any = None,
         multi_label: bool | None = None,
         threshold: float | None = None,
+        refuse: bool = True,
     ) -> "Explanation | list[Explanation]":
         """Say which phrases spoke for each label of one text, or of each text.
 
@@ -321,10 +362,15 @@ class TextClassifier:
             true: the labels that the text, or each text, should get.
             multi_label: which labels count as predicted; see `decide`.
             threshold: one for all labels, in place of the calibrated ones.
+            refuse: as for `predict`.
         """
         from textcapsules.reasons.texts import explain
 
-        decision: dict[str, Any] = {"multi_label": multi_label, "threshold": threshold}
+        decision: dict[str, Any] = {
+            "multi_label": multi_label,
+            "threshold": threshold,
+            "refuse": refuse,
+        }
         given: Any = texts
         return explain(self, given, method=method, top=top, true=true, **decision)
 
@@ -343,6 +389,12 @@ class TextClassifier:
         else:
             write_tensors(weights, saved_tensors(self.network))
         names = (*setup_files(self.config), weights.name)
+        rule = folder / OUTSIDE_FILE
+        if self.rule is None:
+            rule.unlink(missing_ok=True)
+        else:
+            self.rule.save(rule)
+            names = (*names, OUTSIDE_FILE)
         sums = {name: file_sha256(folder / name) for name in names}
         write_record(folder, self.record, sums)
 
@@ -387,9 +439,13 @@ class TextClassifier:
             config, tokenizer.n_words, len(labels.names), weights, states
         )
         check_sums(folder, sums, [weights.name])
+        rule = None
+        if OUTSIDE_FILE in sums or exists(folder / OUTSIDE_FILE):
+            rule = OutsideRule.load(folder / OUTSIDE_FILE, tokenizer)
+            check_sums(folder, sums, [OUTSIDE_FILE])
         if not isinstance(network, ClassicSystem):
             network.to(pick_device(device)).eval()
-        return cls(config, tokenizer, labels, network, record)
+        return cls(config, tokenizer, labels, network, record, rule)
 
 
 def setup_files(config: RunConfig) -> tuple[str, ...]:

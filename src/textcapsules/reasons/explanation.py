@@ -106,6 +106,7 @@ class Explanation(Deferred):
     method: str
     known: int = 0  # how many of the words read are in the vocabulary
     words: int = 0  # how many words were read; of an unreadable text too
+    outside: bool = False  # of the training topics: it gets no label, unless asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

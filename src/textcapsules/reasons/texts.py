@@ -147,6 +147,7 @@ def explain(
     true: Sequence[str] | None = None,
     multi_label: bool | None = None,
     threshold: float | None = None,
+    refuse: bool = True,
 ) -> Explanation: ...
 @overload
 def explain(
@@ -158,6 +159,7 @@ def explain(
     true: Sequence[Sequence[str]] | None = None,
     multi_label: bool | None = None,
     threshold: float | None = None,
+    refuse: bool = True,
 ) -> list[Explanation]: ...
 def explain(
     classifier: TextClassifier,
@@ -168,6 +170,7 @@ def explain(
     true: Sequence[str] | Sequence[Sequence[str]] | None = None,
     multi_label: bool | None = None,
     threshold: float | None = None,
+    refuse: bool = True,
 ) -> Explanation | list[Explanation]:
     """Explain one text, or several.
 
@@ -185,19 +188,26 @@ def explain(
             the predicted ones.
         multi_label: which labels count as predicted; see `TextClassifier.decide`.
         threshold: one for all labels, in place of the calibrated ones.
+        refuse: no label counts as predicted for a text outside the training topics.
     """
     decision: dict[str, Any] = {"multi_label": multi_label, "threshold": threshold}
     if isinstance(texts, str):
         labels = None if true is None else [label_names(true)]
         return explain(
-            classifier, [texts], method=method, top=top, true=labels, **decision
+            classifier,
+            [texts],
+            method=method,
+            top=top,
+            true=labels,
+            refuse=refuse,
+            **decision,
         )[0]
     check_decision(multi_label, threshold)
     texts = read_texts(texts)
     network = explainable_network(classifier)
     method = settle_method(network, method)
     check_request(texts, top, true)
-    located, counts = locate_counted(classifier, texts)
+    located, counts, outside = locate_counted(classifier, texts)
     documents = [each.ids for each in located]
     sizes = np.array([len(ids) for ids in documents])
     names, tokenizer = classifier.labels.names, classifier.tokenizer
@@ -208,7 +218,9 @@ def explain(
             strengths = find_strengths(network, batch.ids, batch.mask, method)
             strengths.lengths[sizes[rows] == 0] = 0  # where padding votes
             scores = strengths.lengths[:, : len(names)]
-            chosen = classifier.decide(scores, **decision)
+            chosen = classifier.decide(
+                scores, outside=outside[rows] if refuse else None, **decision
+            )
             source = BatchSource(tokenizer, names, strengths, chosen, sizes[rows], top)
             for place, row in enumerate(rows.tolist()):
                 explanations[row] = Explanation.later(
@@ -221,6 +233,7 @@ def explain(
                     method=method,
                     known=int(counts.known[row]),
                     words=int(counts.words[row]),
+                    outside=bool(outside[row]),
                 )
     return [explanations[row] for row in range(len(texts))]
 
@@ -251,8 +264,8 @@ def locate_texts(classifier: TextClassifier, texts: Sequence[str]) -> list[Locat
 
 def locate_counted(
     classifier: TextClassifier, texts: Sequence[str]
-) -> tuple[list[Located], WordCounts]:
-    """Return the same as `locate_texts`, and how many words of each text are known."""
+) -> tuple[list[Located], WordCounts, NDArray[np.bool_]]:
+    """Return what `locate_texts` does, how many words are known, and who is outside."""
     tokenizer = classifier.tokenizer
     located = tokenizer.locate(texts, classifier.config.text.max_tokens)
     ids = [each.ids for each in located]
@@ -263,7 +276,7 @@ def locate_counted(
     ]
     if classifier.config.text.unknown == "drop":
         kept = [known_words(each) for each in kept]
-    return kept, count_words(ids, tokenizer.first_word)
+    return kept, count_words(ids, tokenizer.first_word), classifier.outside(ids)
 
 
 def known_words(located: Located) -> Located:

@@ -167,10 +167,19 @@ class Encoder:
         """
         ids, cuts = self.cut_ids(texts)
         counts = count_words(ids, self.tokenizer.first_word)
+        return self.documents(texts, ids, labels), counts, cuts
+
+    def documents(
+        self,
+        texts: Sequence[str],
+        ids: Sequence[NDArray[np.int32]],
+        labels: Sequence[str] = (),
+    ) -> list[NDArray[np.int32]]:
+        """Return the documents of texts whose word numbers are known (`cut_ids`)."""
         documents = drop_unreadable(ids, self.tokenizer.first_word)
         if self.config.text.unknown == "drop":
             documents = [document[document != UNK_ID] for document in documents]
-        return self.with_structure(texts, documents, labels), counts, cuts
+        return self.with_structure(texts, documents, labels)
 
     def with_structure(
         self,

@@ -10,6 +10,7 @@ A module imports only from those above it:
 `prepare`: corpus, vocabulary, word vectors and documents
 `join`: two texts with one label each become one with two
 `selection`: which epoch and which thresholds dev asks for
+`outside`: which texts should get no label
 `optimise`: Adam, its learning rate, and the average of the weights
 `checkpoint`: the state of a run, to go on with it
 `start`: capsules scaled to a length before the first step

@@ -22,6 +22,7 @@ from textcapsules.base.files import remove_leftovers, write_error
 from textcapsules.base.sums import read_json
 from textcapsules.model.classifier import FASTTEXT_FILE, MODEL_FILES
 from textcapsules.text.encoder import ENCODER_FILES
+from textcapsules.text.outside import OUTSIDE_FILE
 
 __all__ = [
     "CHECKPOINT",
@@ -36,7 +37,13 @@ __all__ = [
 
 CHECKPOINT = "checkpoint.safetensors"
 TENSORBOARD = "tensorboard"
-OUR_FILES = (*MODEL_FILES, *ENCODER_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
+OUR_FILES = (
+    *MODEL_FILES,
+    *ENCODER_FILES,
+    OUTSIDE_FILE,
+    FASTTEXT_FILE,
+    f"{FASTTEXT_FILE}.sha256",
+)
 LOCK = ".lock"
 # Errors of file systems without locks, such as some network drives.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)

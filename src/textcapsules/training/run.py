@@ -53,6 +53,7 @@ from textcapsules.training.folder import (
 from textcapsules.training.loop import Step, Trainer, fit_system
 from textcapsules.training.machine import awake, enough_memory
 from textcapsules.training.optimise import changes_by_step
+from textcapsules.training.outside import outside_rule
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
@@ -295,6 +296,9 @@ def finish(
     calibration = dev.calibrate(network)
     common = (calibration["threshold"],) * len(prepared.corpus.labels)
     classifier = classifier_of(prepared, calibration.get("thresholds", common))
+    if prepared.config.train.refuse:
+        parts = (prepared.config, prepared.tokenizer, prepared.corpus)
+        classifier.rule = outside_rule(*parts)
     warnings = list(start.get("warnings", ()))
     if message := learnt_nothing(records[best.epoch], dev):
         warnings.append(message)
@@ -304,6 +308,7 @@ def finish(
         "finished": True,
         "best_epoch": best.epoch + 1,
         "calibration": calibration,
+        "outside": None if classifier.rule is None else classifier.rule.to_dict(),
         "warnings": warnings,
         "epochs": records,
         "seconds": round(

@@ -37,6 +37,7 @@ class Scored(NamedTuple):
     known: int  # of the words read
     words: int
     explanation: Explanation | None
+    outside: bool = False
 
 
 class Service:
@@ -63,12 +64,12 @@ class Service:
     def score(self, key: BatchKey, texts: list[str]) -> list[Scored]:
         """Score one batch; runs in the model's thread."""
         classifier = self.models[key.model]
-        scores, known, words, _ = classifier.read(texts)
+        scores, known, words, _, outside = classifier.read(texts)
         explanations: Sequence[Explanation | None] = [None] * len(texts)
         if key.phrases is not None:
             explanations = explain(classifier, texts, top=key.phrases)
-        rows = zip(scores, known.tolist(), words.tolist(), explanations, strict=True)
-        return [Scored(*row) for row in rows]
+        columns = (known.tolist(), words.tolist(), explanations, outside.tolist())
+        return [Scored(*row) for row in zip(scores, *columns, strict=True)]
 
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
         """Answer a request, or refuse it."""
@@ -180,8 +181,12 @@ def format_predictions(
 ) -> list[dict[str, Any]]:
     """Return the answer's predictions, decided as `TextClassifier.predict` does."""
     rows = np.stack([each.scores for each in scored])
+    outside = np.array([each.outside for each in scored]) if request.refuse else None
     decided = classifier.decide(
-        rows, multi_label=request.multi_label, threshold=request.threshold
+        rows,
+        multi_label=request.multi_label,
+        threshold=request.threshold,
+        outside=outside,
     )
     predictions = []
     for each, chosen in zip(scored, decided, strict=True):
@@ -190,6 +195,7 @@ def format_predictions(
             "labels": classifier.names(each.scores, chosen),
             "scores": dict(zip(names, each.scores.tolist(), strict=True)),
             "readable": bool((each.scores > 0).any()),
+            "outside": each.outside,
             "known": each.known,
             "words": each.words,
         }

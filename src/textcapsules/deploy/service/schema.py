@@ -70,6 +70,13 @@ class PredictRequest(BaseModel):
             description="For all labels, in place of the calibrated ones.",
         ),
     ] = None
+    refuse: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="Give texts outside the training topics no label.",
+        ),
+    ] = True
     explain: Annotated[
         bool,
         Field(strict=True, description="Name the phrases that spoke for each label."),
@@ -121,6 +128,13 @@ class PredictionReply(BaseModel):
     scores: dict[str, float]
     readable: Annotated[
         bool, Field(description="False if the model knows no word of the text.")
+    ]
+    outside: Annotated[
+        bool,
+        Field(
+            description="Whether the text lies outside the training topics; it then "
+            "gets no label, unless `refuse` is false."
+        ),
     ]
     known: Annotated[
         int, Field(ge=0, description="How many of the words read the model knows.")

@@ -55,6 +55,7 @@ UNKEYED = {
     ("data", "data_dir"),
     ("train", "device"),
     ("train", "checkpoint_seconds"),
+    ("train", "refuse"),  # the tables count what is decided without it
 }
 
 
@@ -320,6 +321,7 @@ class Plan:
         for options in (*fixed, *extra):
             config = config.replace(**options)
         config = config.replace(text={"unknown": "keep"})  # for every system
+        config = config.replace(train={"refuse": False})  # as published
         if config.train.select == "last":  # training must reach the last epoch
             config = config.replace(train={"patience": 0})
         for section, values in self.adjust.items():
