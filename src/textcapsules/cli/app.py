@@ -6,6 +6,7 @@ import typer
 
 from textcapsules.cli import (
     bench,
+    calibrate,
     data,
     demo,
     evaluate,
@@ -14,6 +15,7 @@ from textcapsules.cli import (
     predict,
     report,
     reproduce,
+    review,
     serve,
     train,
 )
@@ -34,6 +36,8 @@ app.command(name="train")(train.train)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="predict", context_settings=FILE_IS_DATA)(predict.predict)
 app.command(name="explain", context_settings=FILE_IS_DATA)(explain.explain)
+app.command(name="review")(review.review)
+app.command(name="calibrate")(calibrate.calibrate)
 app.command(name="report")(report.report)
 app.command(name="serve")(serve.serve)
 app.command(name="export")(export.export)

@@ -1,4 +1,5 @@
 """A trained model at work: evaluated on labelled texts, applied to whole files.
 
-`evaluate`, `bulk`, `bulk_ray`, `estimator` (the scikit-learn face), `report`.
+`evaluate`, `recalibrate` (thresholds from reviewed texts), `review` (which texts to
+look at next), `bulk`, `bulk_ray`, `estimator` (the scikit-learn face), `report`.
 """

@@ -20,7 +20,7 @@ from typing import IO
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.base.files import remove_leftovers, write_error
 from textcapsules.base.sums import read_json
-from textcapsules.model.classifier import FASTTEXT_FILE, MODEL_FILES
+from textcapsules.model.classifier import FASTTEXT_FILE, FORMER, MODEL_FILES
 from textcapsules.text.encoder import ENCODER_FILES
 
 __all__ = [
@@ -36,7 +36,13 @@ __all__ = [
 
 CHECKPOINT = "checkpoint.safetensors"
 TENSORBOARD = "tensorboard"
-OUR_FILES = (*MODEL_FILES, *ENCODER_FILES, FASTTEXT_FILE, f"{FASTTEXT_FILE}.sha256")
+OUR_FILES = (
+    *MODEL_FILES,
+    *ENCODER_FILES,
+    FASTTEXT_FILE,
+    f"{FASTTEXT_FILE}.sha256",
+    FORMER,
+)
 LOCK = ".lock"
 # Errors of file systems without locks, such as some network drives.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
