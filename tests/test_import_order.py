@@ -19,8 +19,8 @@ ORDER = """
     base base.errors base.files base.sums base.checks base.progress
     config.options config.sections config.run config
     data data.example data.catalogue data.split data.corpora data.convert
-    data.fetch data.table_formats data.table data.tickets.generate data.tickets
-    data.off_topic data.load
+    data.fetch data.table_formats data.table data.reviews data.tickets.generate
+    data.tickets data.off_topic data.load
     text text.tokenize text.vocabulary text.pieces text.encoder text.vectors
     text.lexicon text.trees text.encode text.outside text.batch
     model model.functional model.routing.reference model.routing.chunked
@@ -41,7 +41,8 @@ ORDER = """
     reasons.explanation reasons.couplings reasons.methods reasons.attributions
     reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
     reasons.routing_inspection reasons
-    inference inference.evaluate inference.suspects inference.compare inference.bulk
+    inference inference.evaluate inference.suspects inference.compare
+    inference.recalibrate inference.review inference.bulk
     inference.bulk_ray inference.estimator inference.report
     draw draw.palette draw.pictures draw.pages draw.report
     deploy deploy.service deploy.service.limits deploy.service.batching
@@ -55,14 +56,15 @@ ORDER = """
     lab.paper.tables lab.paper.displays lab.paper.table6 lab.paper.table_a3
     lab.paper.campaign
     cli.show cli.options cli.inputs cli.data cli.train cli.suspects cli.evaluate
-    cli.predict cli.explain cli.report cli.serve cli.demo cli.export cli.bench
-    cli.reproduce cli.app cli
+    cli.predict cli.explain cli.calibrate cli.review cli.report cli.serve cli.demo
+    cli.export cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 # The only imports against the order. Methods that show or explain a value import what
 # does it; the front door tells type checkers where its names live.
 EXCEPTIONS = {
     "textcapsules": set(textcapsules._HOMES),
     "textcapsules.model.classifier": {
+        "textcapsules.inference.recalibrate",
         "textcapsules.reasons.explanation",
         "textcapsules.reasons.texts",
     },

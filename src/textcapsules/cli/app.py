@@ -26,6 +26,9 @@ VERBS = {
     "predict": "Predict the labels of texts: of arguments, of a file, or of lines from "
     "a pipe.",
     "explain": "Show which phrases of a text speak for each predicted label.",
+    "review": "Decide with a few keys which labels texts really deserve.",
+    "calibrate": "Choose a model's thresholds anew on a few texts with all their "
+    "labels.",
     "report": "Write one page about a model: its results, its mistakes, and the "
     "reasons.",
     "serve": "Serve models over HTTP, with a page to try them on.",

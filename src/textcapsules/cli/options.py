@@ -88,6 +88,20 @@ TextColumn = Annotated[
         "model was trained with.",
     ),
 ]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of --data that holds the labels; by default the one that the "
+        "model was trained with.",
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        help="Character between several labels in one cell; by default the one that "
+        "the model was trained with, or else a semicolon.",
+    ),
+]
 Delimiter = Annotated[str | None, typer.Option(help=FLAGS["delimiter"].help(None))]
 Encoding = Annotated[str | None, typer.Option(help=FLAGS["encoding"].help(None))]
 DataDir = Annotated[str | None, typer.Option(help=FLAGS["data_dir"].help(None))]

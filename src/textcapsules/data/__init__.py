@@ -8,6 +8,7 @@
 `fetch`: downloads; the only module that uses the network
 `table_formats`: the rows of a CSV, TSV, JSONL or Parquet file
 `table`: a user's texts and labels, read and written
+`reviews`: what a person decided about texts, logged and exported
 `tickets`: the embedded corpus
 `off_topic`: texts that deserve no label, to judge refusals by
 `load`: one way in to all of them

@@ -63,6 +63,7 @@ from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
 
 if TYPE_CHECKING:
+    from textcapsules.inference.recalibrate import Recalibration
     from textcapsules.reasons.explanation import Explanation
 
 __all__ = [
@@ -89,6 +90,7 @@ MODEL_FILES = (
 )
 SETUP_FILES = MODEL_FILES[:3]  # all that is known before training
 FASTTEXT_FILE = "model.bin"  # fastText's, in place of model.safetensors
+FORMER = "labels.former.json"  # thresholds before those that reviews gave
 
 
 class Labels(NamedTuple):
@@ -373,6 +375,30 @@ class TextClassifier:
         }
         given: Any = texts
         return explain(self, given, method=method, top=top, true=true, **decision)
+
+    def recalibrate(
+        self,
+        texts: Sequence[str],
+        labels: Sequence[Sequence[str]],
+        *,
+        force: bool = False,
+    ) -> "Recalibration":
+        """Choose the thresholds anew on a few texts whose labels are all known.
+
+        They are taken over unless texts left out of the fit are decided worse with
+        them; `is_worse` of the result says so. `save` writes them.
+
+        Args:
+            texts: ten are enough to gain by.
+            labels: all labels of each text; a text may have none.
+            force: take them over in any case.
+        """
+        from textcapsules.inference.recalibrate import apply, recalibrate
+
+        fitted = recalibrate(self, texts, labels)
+        if force or not fitted.is_worse:
+            apply(self, fitted)
+        return fitted
 
     def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:
         """Return the names of the chosen classes of one text, strongest first."""

@@ -7,7 +7,7 @@ documents it sees them is `selection`'s concern. A label is given if its score i
 least its threshold.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "common_threshold",
     "judge_decisions",
     "label_thresholds",
+    "reviewed_thresholds",
 ]
 
 UNCALIBRATED = 0.5  # the threshold where there is nothing to choose it on
@@ -30,6 +31,10 @@ HALF_WAY = 20  # positive texts that bring a label's bias half way to its own
 # Draws the slope towards 1, which leaves the scores as they are. It matters only if the
 # scores separate the labels without error: any slope could then be steeper.
 SLOPE_RIDGE = 1e-3
+HELD_SLOPE = 1e6  # a pull that leaves the slope at 1
+# How strongly reviewed texts must speak to move thresholds: λ and μ of
+# `reviewed_thresholds`, chosen on joined dev texts (docs/review.md).
+PULL, LABEL_PULL = 0.2, 1.0
 MAX_STEPS = 100  # of Newton's method, which needs about ten
 
 
@@ -158,6 +163,99 @@ def label_thresholds(
         return common
     unseen = float(sigmoid((cut - seen_biases.mean()) / slope))
     return Thresholds(each, unseen, value)
+
+
+def reviewed_thresholds(
+    scores: NDArray,
+    targets: NDArray,
+    present: Sequence[float] | NDArray,
+    *,
+    pull: float = PULL,
+    label_pull: float = LABEL_PULL,
+) -> NDArray[np.float64]:
+    """Return thresholds (J,) from a few texts whose labels are all known.
+
+    The present thresholds are the prior: what they were chosen on, such as joined
+    texts, is seldom like the texts that a user has, and yet a few reviewed texts cannot
+    say everything. With z the logit of a score and τ_j that of the present threshold,
+    the probability of label j is modelled as p_j = σ(α (z_j - τ_j) + b + d_j). The fit
+    minimises the log-loss, summed over texts and labels, plus λ b² + μ Σ_j d_j²: the
+    common shift b is pulled towards 0 and the labels' own shifts d_j towards the common
+    one. A label is given where p_j is at least one half, at z = τ_j - (b + d_j) / α.
+
+    A text may have no label. If a higher score makes its label less likely, the texts
+    are no guide, and the present thresholds are returned.
+
+    Args:
+        scores: (N, J), between 0 and 1.
+        targets: (N, J), all labels of each text.
+        present: (J,), the thresholds to start from.
+        pull: λ.
+        label_pull: μ.
+    """
+    before = np.asarray(present, dtype=np.float64)
+    if not len(scores):
+        return before
+    x = logit(scores) - logit(before)  # (N, J)
+    truth = np.asarray(targets).astype(bool)
+    # Where all labels are given, or none is, nothing tells how steep the rise is.
+    slope_pull = SLOPE_RIDGE if truth.any() and not truth.all() else HELD_SLOPE
+    slope, shifts = fit_shifts(x, truth, pull, label_pull, slope_pull)
+    if slope <= 0:
+        return before
+    return sigmoid(logit(before) - shifts / slope)
+
+
+def fit_shifts(
+    x: NDArray,
+    truth: NDArray,
+    pull: float,
+    label_pull: float,
+    slope_pull: float = SLOPE_RIDGE,
+) -> tuple[float, NDArray[np.float64]]:
+    """Return α and b + d (J,) of `reviewed_thresholds`, by Newton's method.
+
+    The curvature is diagonal but for the rows of α and b, so a step takes time in
+    proportion to the number of scores, however many labels there are.
+    """
+    at = np.zeros(2 + x.shape[1])  # α, b, then d
+    at[0] = 1.0
+
+    def loss(at: NDArray) -> float:
+        u = at[0] * x + at[1] + at[2:]  # (N, J)
+        misfit = (np.logaddexp(0, u) - truth * u).sum()
+        penalty = pull * at[1] ** 2 + label_pull * np.square(at[2:]).sum()
+        return float(misfit + penalty + slope_pull * (at[0] - 1) ** 2)
+
+    now = loss(at)
+    for _ in range(MAX_STEPS):
+        p = sigmoid(at[0] * x + at[1] + at[2:])
+        error, weight = p - truth, p * (1 - p)  # (N, J)
+        own_gradient = error.sum(0) + 2 * label_pull * at[2:]
+        slope_gradient = (error * x).sum() + 2 * slope_pull * (at[0] - 1)
+        gradient = np.array([slope_gradient, error.sum() + 2 * pull * at[1]])
+        border = np.stack([(weight * x).sum(0), weight.sum(0)])  # (2, J)
+        diagonal = border[1] + 2 * label_pull  # (J,)
+        corner = np.diag(
+            [(weight * x**2).sum() + 2 * slope_pull, weight.sum() + 2 * pull]
+        )
+        corner[0, 1] = corner[1, 0] = border[0].sum()
+        # Solved for α and b first, with d left out of the equations.
+        scaled = border / diagonal
+        left, right = corner - scaled @ border.T, gradient - scaled @ own_gradient
+        pair = np.linalg.lstsq(left, right)[0]
+        step = np.concatenate([pair, (own_gradient - pair @ border) / diagonal])
+        share = 1.0
+        while share > 1e-6 and loss(at - share * step) > now:
+            share /= 2
+        moved = at - share * step
+        before, now = now, loss(moved)
+        if now >= before:
+            break
+        at = moved
+        if before - now < 1e-12 * (1 + before):
+            break
+    return float(at[0]), at[1] + at[2:]
 
 
 # By the names of the option `--thresholds`: from scores (N, J), targets (N, J) and the

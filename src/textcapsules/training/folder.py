@@ -20,7 +20,7 @@ from typing import IO
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.base.files import remove_leftovers, write_error
 from textcapsules.base.sums import read_json
-from textcapsules.model.classifier import FASTTEXT_FILE, MODEL_FILES
+from textcapsules.model.classifier import FASTTEXT_FILE, FORMER, MODEL_FILES
 from textcapsules.text.encoder import ENCODER_FILES
 from textcapsules.text.outside import OUTSIDE_FILE
 
@@ -43,6 +43,7 @@ OUR_FILES = (
     OUTSIDE_FILE,
     FASTTEXT_FILE,
     f"{FASTTEXT_FILE}.sha256",
+    FORMER,
 )
 LOCK = ".lock"
 # Errors of file systems without locks, such as some network drives.
