@@ -284,3 +284,58 @@ def test_weights_that_half_precision_cannot_hold_are_refused(bert: Path) -> None
     save_file(tensors, bert / "model.safetensors")
     with pytest.raises(ConfigError, match="half precision can hold"):
         load_encoder(str(bert))
+
+
+@torch.no_grad()
+def test_products_in_bfloat16_stay_within_their_budget(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoders, "multiplies_bfloat16", lambda: False)
+    encoders.load_files.cache_clear()
+    exact = load_encoder(str(folder))
+    monkeypatch.setattr(encoders, "multiplies_bfloat16", lambda: True)
+    encoders.load_files.cache_clear()
+    fast = load_encoder(str(folder))
+    encoders.load_files.cache_clear()
+    ids = padded(exact, TEXTS)
+    expected, states = exact.states.of(ids), fast.states.of(ids)
+    # Eight bits per factor, over two layers: below 2% of the states' own length.
+    error = (states - expected).norm() / expected.norm()
+    assert 0 < error < 0.02
+    assert exact.states.checksum() != fast.states.checksum()
+
+
+def test_all_sentences_are_encoded_before_they_are_asked_for(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEXTCAPSULES_STATES", str(tmp_path / "states"))
+    monkeypatch.setattr(encoders, "FEWEST_STORED", 4)
+    monkeypatch.setattr(encoders, "STORED_PIECES", 6)
+    encoder, seen = load_encoder(str(bert)), []
+    ids = padded(encoder, TEXTS)
+    expected = encoder.states.of(ids)
+    documents = [row[row > 0].numpy() for row in ids]
+    for source in ("encoded", "stored"):
+        encoders.load_files.cache_clear()
+        states = load_encoder(str(bert)).states
+        states.encode_all(
+            documents, torch.device("cpu"), lambda *done: seen.append(done)
+        )
+        monkeypatch.setattr(states, "run", None)  # nothing is left to encode
+        assert torch.equal(states.of(ids), expected), source
+        if source == "encoded":
+            n_all = sum(map(len, documents))
+            assert seen[-1] == (n_all, n_all)
+            assert list((tmp_path / "states").rglob("*.states"))
+            seen.clear()
+    assert not seen  # all came from the disk
+
+
+def test_no_more_is_encoded_at_first_than_can_be_remembered(bert: Path) -> None:
+    encoder = load_encoder(str(bert))
+    states, ids = encoder.states, padded(encoder, TEXTS)
+    documents = [row[row > 0].numpy() for row in ids]
+    states.cached_numbers = 6 * states.size
+    states.encode_all(documents, torch.device("cpu"))
+    assert 0 < states.n_cached <= states.cached_numbers
+    assert len(states.cache) == 1

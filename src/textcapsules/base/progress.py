@@ -19,22 +19,26 @@ def percent(value: float | None) -> str:
 
 @contextmanager
 def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
-    """Yield `on_step` and `on_epoch` for a training run.
+    """Yield `on_step`, `on_epoch` and `on_encode` for a training run.
 
     On a terminal they update a bar with loss, dev score and time left. Elsewhere, each
     epoch is one line, and there is no `on_step`, which would wait for the GPU.
     """
     if quiet or not err.is_terminal:
-        yield {"on_step": None, "on_epoch": None if quiet else epoch_line}
+        silent = {"on_step": None, "on_encode": None}
+        yield {**silent, "on_epoch": None if quiet else epoch_line}
         return
     columns = (
-        TextColumn("epoch {task.fields[epoch]}"),
+        TextColumn("{task.fields[stage]}"),
         BarColumn(),
         TextColumn("loss {task.fields[loss]}  dev {task.fields[dev]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("train", epoch="1", loss="-", dev="-", total=None)
+        task = bar.add_task("train", stage="epoch 1", loss="-", dev="-", total=None)
+
+        def on_encode(done: int, total: int) -> None:
+            bar.update(task, total=total, completed=done, stage="encoding texts")
 
         def on_step(step: Any) -> None:
             done = step.epoch * step.n_steps + step.step + 1
@@ -42,7 +46,7 @@ def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
                 task,
                 total=step.n_epochs * step.n_steps,
                 completed=done,
-                epoch=f"{step.epoch + 1}/{step.n_epochs}",
+                stage=f"epoch {step.epoch + 1}/{step.n_epochs}",
                 loss=f"{step.loss:.4f}",
             )
 
@@ -50,7 +54,7 @@ def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
             bar.update(task, dev=percent(record["dev_score"]))
             epoch_line(record)
 
-        yield {"on_step": on_step, "on_epoch": on_epoch}
+        yield {"on_step": on_step, "on_epoch": on_epoch, "on_encode": on_encode}
 
 
 def epoch_line(record: dict[str, Any]) -> None:

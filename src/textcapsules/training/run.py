@@ -28,6 +28,7 @@ from textcapsules.model.classifier import (
     Labels,
     TextClassifier,
     config_json,
+    encoder_states,
     pick_device,
     read_run_config,
     write_config,
@@ -58,10 +59,11 @@ from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
 
-__all__ = ["Measure", "OnEpoch", "OnStep", "resume", "train"]
+__all__ = ["Measure", "OnEncode", "OnEpoch", "OnStep", "resume", "train"]
 
 OnStep = Callable[[Step], None]
 OnEpoch = Callable[[dict[str, Any]], None]
+OnEncode = Callable[[int, int], None]  # word pieces encoded, and all of them
 Measure = Callable[[Prepared, Network], dict[str, float]]
 
 
@@ -75,6 +77,7 @@ def train(
     keep_checkpoint: bool = False,
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
+    on_encode: OnEncode | None = None,
     measure: Measure | None = None,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
@@ -90,6 +93,7 @@ def train(
             that `resume` can add epochs.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
+        on_encode: called while a pretrained encoder reads the texts, before the epochs.
         measure: called with the network after every epoch; the epoch's record keeps
             what it returns as `measured`, and nothing is chosen by it.
     """
@@ -116,7 +120,9 @@ def train(
         }
         write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
-        return run_to_end(prepared, folder, start, on_step, on_epoch, measure)
+        return run_to_end(
+            prepared, folder, start, on_step, on_epoch, on_encode, measure
+        )
 
 
 def resume(
@@ -125,6 +131,7 @@ def resume(
     epochs: int | None = None,
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
+    on_encode: OnEncode | None = None,
 ) -> TextClassifier:
     """Continue an interrupted run; a finished one is only loaded.
 
@@ -136,6 +143,7 @@ def resume(
             rate changes by step must keep the number that it was begun with.
         on_step: called after every batch.
         on_epoch: called with the record of every epoch.
+        on_encode: called while a pretrained encoder reads the texts.
     """
     folder = Path(folder)
     config = read_run_config(folder)
@@ -163,7 +171,7 @@ def resume(
             start = {**start, "finished": False}
             write_record(folder, start, sums)
             write_config(folder, prepared.config)
-        return run_to_end(prepared, folder, start, on_step, on_epoch)
+        return run_to_end(prepared, folder, start, on_step, on_epoch, on_encode)
 
 
 def with_epochs(
@@ -212,6 +220,7 @@ def run_to_end(
     start: dict[str, Any],
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
+    on_encode: OnEncode | None = None,
     measure: Measure | None = None,
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
@@ -232,7 +241,12 @@ def run_to_end(
                 progress = fit_system(config, prepared.network, prepared.train, dev)
                 after_epoch(progress.records[0])
             else:
-                network = prepared.network.to(pick_device(config.train.device))
+                device = pick_device(config.train.device)
+                network = prepared.network.to(device)
+                if (states := encoder_states(network)) is not None:
+                    states.encode_all(
+                        [*prepared.train.documents, *dev.documents], device, on_encode
+                    )
                 progress = run_epochs(
                     prepared, network, dev, last, start, on_step, after_epoch
                 )

@@ -43,6 +43,12 @@ class DevSet:
             "single+joined": "single and joined dev documents",
         }[config.train.calibrate_on]
 
+    @property
+    def documents(self) -> list[NDArray]:
+        """Return all documents that are scored: the single ones and the joined."""
+        joined = [] if self.joined is None else self.joined.documents
+        return [*self.dev.documents, *joined]
+
     @cached_property
     def majority_share(self) -> float:
         """Accuracy on dev of always giving the commonest label.
