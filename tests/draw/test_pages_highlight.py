@@ -142,13 +142,13 @@ def test_phrases_that_speak_against_a_label_are_not_shown() -> None:
     assert [s.marks for s in found.stretches] == [()]
 
 
-def test_labels_of_one_text_never_share_a_colour_while_there_are_seven() -> None:
+def test_labels_of_one_text_never_share_a_colour_while_one_is_free() -> None:
     names = [str(place) for place in range(20)]
     for chosen in (["0", "7", "14"], ["1", "8", "2", "9", "3", "10", "4"]):
         found = highlight(explained(TEXT, {n: [] for n in names}, tuple(chosen)))
         assert len({label.colour for label in found.labels}) == len(chosen)
-    many = highlight(explained(TEXT, {n: [] for n in names}, tuple(names[:9])))
-    assert len({label.colour for label in many.labels}) == 7
+    many = highlight(explained(TEXT, {n: [] for n in names}, tuple(names[:16])))
+    assert len({label.colour for label in many.labels}) == 14
 
 
 @pytest.mark.parametrize("text", ["", "x"])

@@ -1,12 +1,23 @@
 """Colours against WCAG's contrast and a published model of colour blindness."""
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from textcapsules.draw.pages import HEAT
-from textcapsules.draw.palette import DARK, LIGHT, LINES, TINTS, Theme, label_style
+from textcapsules.draw.palette import (
+    DARK,
+    LIGHT,
+    LINES,
+    N_COLOURS,
+    SET_SIZE,
+    TINTS,
+    Theme,
+    label_style,
+    label_tags,
+)
 from textcapsules.draw.pictures import colours
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
@@ -98,24 +109,43 @@ def test_text_can_be_read_on_whatever_is_behind_it(theme: Theme) -> None:
         assert contrast(theme.ink, behind) >= 4.5
 
 
+def least_distance(colours: Iterable[str], eyes: str) -> float:
+    seen = [oklab(BLINDNESS[eyes] @ linear(colour)) for colour in colours]
+    pairs = itertools.combinations(seen, 2)
+    return min(float(np.linalg.norm(one - other)) for one, other in pairs)
+
+
 @THEMES
 @pytest.mark.parametrize("eyes", BLINDNESS)
-def test_labels_are_told_apart_by_all_eyes(theme: Theme, eyes: str) -> None:
-    seen = [oklab(BLINDNESS[eyes] @ linear(colour)) for colour in theme.labels]
-    distances = [
-        np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)
-    ]
-    assert min(distances) > 0.055  # about 0.02 can just be seen
+def test_labels_of_one_line_are_told_apart_by_all_eyes(theme: Theme, eyes: str) -> None:
+    for first in range(0, N_COLOURS, SET_SIZE):
+        colours = theme.labels[first : first + SET_SIZE]
+        assert least_distance(colours, eyes) > 0.055  # about 0.02 can just be seen
+
+
+@THEMES
+def test_all_labels_are_told_apart_by_most_eyes(theme: Theme) -> None:
+    assert least_distance(theme.labels, "none") > 0.055
 
 
 def test_every_colour_has_one_counterpart_in_the_dark() -> None:
     light, dark = list(colours(LIGHT)), list(colours(DARK))
-    assert len(light) == len(dark) == 8 + 7
+    assert len(light) == len(dark) == 8 + N_COLOURS == 8 + 14
     assert len(set(light)) == len(light)  # else a picture could not be translated
 
 
-def test_styles_repeat_only_after_every_line_was_used() -> None:
-    styles = [label_style(place) for place in range(7 * len(LINES))]
+def test_styles_repeat_only_after_every_colour_had_every_line() -> None:
+    styles = [label_style(place) for place in range(N_COLOURS * len(LINES))]
     assert len(set(styles)) == len(styles)
-    assert {line for _, line in styles[:7]} == {"solid"}
+    assert {line for _, line in styles[:SET_SIZE]} == {"solid"}
+    assert {line for _, line in styles[SET_SIZE:N_COLOURS]} == {"dashed"}
     assert label_style(len(styles)) == styles[0]
+
+
+def test_tags_are_short_and_no_two_are_the_same() -> None:
+    names = ["a", "a b", "ab", "AB", "a-b", "a1", "", "?", "été", "日本", "_", "ß"]
+    for some in (names, ["same"] * 120, [f"label {n}" for n in range(99)]):
+        tags = label_tags(some)
+        assert len(set(tags)) == len(tags) == len(some)
+        assert all(1 <= len(tag) <= 4 for tag in tags)
+    assert label_tags(["crash", "cancellation"]) == ("CR", "CA")

@@ -212,7 +212,7 @@ def test_cloud_shows_any_text_as_itself() -> None:
 
 def test_cloud_takes_the_label_s_colour_or_grey() -> None:
     phrases = [PhraseTotal("word", 1.0, 1)]
-    assert filled(draw_cloud(phrases, place=8), LIGHT.labels[1])
+    assert filled(draw_cloud(phrases, place=15), LIGHT.labels[1])
     assert filled(draw_cloud(phrases), LIGHT.soft)
 
 
