@@ -315,13 +315,15 @@ class Plan:
         }
         if entry.kind != "classic":
             common["train"]["precision"] = PRECISION
-        config = RunConfig(preset=entry.preset).replace(**common)
         by_corpus = entry.by_corpus.get(corpus, {})
         fixed = (PRESETS[entry.preset], entry.options, by_corpus, CALIBRATED)
-        for options in (*fixed, *extra):
-            config = config.replace(**options)
-        config = config.replace(text={"unknown": "keep"})  # for every system
-        config = config.replace(train={"refuse": False})  # as published
+        # For every system; nothing is refused, as published.
+        for_all: Options = {"text": {"unknown": "keep"}, "train": {"refuse": False}}
+        merged: Options = {}  # checked once: a plan has thousands of cells
+        for options in (common, *fixed, *extra, for_all):
+            for section, values in options.items():
+                merged[section] = {**merged.get(section, {}), **values}
+        config = RunConfig(preset=entry.preset).replace(**merged)
         if config.train.select == "last":  # training must reach the last epoch
             config = config.replace(train={"patience": 0})
         for section, values in self.adjust.items():
