@@ -80,7 +80,15 @@ def test_every_form_out_holds_labels_and_scores(classifier, tmp_path, form):
     found = read_rows(target)
     names = [f"score_{name}" for name in TOPICS]
     counts = ["words_known", "words_read"]
-    assert list(found[0]) == ["id", "text", "note", "predicted", "outside", *names, *counts]
+    assert list(found[0]) == [
+        "id",
+        "text",
+        "note",
+        "predicted",
+        "outside",
+        *names,
+        *counts,
+    ]
     texts = [row["text"] for row in ROWS]
     expected = classifier.predict(texts, threshold=0.01)
     assert max(len(p.labels) for p in expected) > 1  # or the separator goes untested
