@@ -98,6 +98,21 @@ def trained_model() -> Path:
     return folder / "model"
 
 
+# For a model that refuses: words of its topics, of no topic, and of no vocabulary.
+TOPICAL = "my cat purr and a kitten meow"
+OFF_TOPIC = "cat zzz qqq vvv www xxx yyy ppp"
+
+
+@functools.cache
+def refusing_model() -> Path:
+    """Return the folder of a toy model with dev texts enough to refuse others."""
+    folder = Path(tempfile.mkdtemp(prefix="textcapsules-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config = tiny_config(toy_file(folder, 360), train={"epochs": 2, "batch_size": 20})
+    train(config, folder / "model")
+    return folder / "model"
+
+
 def model_copy(folder: Path) -> Path:
     """Return a copy of the trained model, to be spoilt."""
     return Path(shutil.copytree(trained_model(), folder / "model"))

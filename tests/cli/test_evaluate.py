@@ -6,7 +6,18 @@ from sklearn.metrics import accuracy_score
 from textcapsules.data import load
 from textcapsules.data.load import load_corpus
 from textcapsules.model.classifier import TextClassifier
-from toy import TINY, refusal, run_cli, toy_file, toy_rows, trained_model, write_csv
+from toy import (
+    OFF_TOPIC,
+    TINY,
+    TOPICAL,
+    refusal,
+    refusing_model,
+    run_cli,
+    toy_file,
+    toy_rows,
+    trained_model,
+    write_csv,
+)
 
 
 @pytest.fixture
@@ -162,3 +173,15 @@ def test_files_are_written_before_anything_is_printed(more, monkeypatch, tmp_pat
     out = tmp_path / "e"
     run_cli("evaluate", trained_model(), "--data", more, "--out", out)
     assert seen == [True]
+
+
+def test_refused_texts_are_counted_and_can_be_kept(tmp_path):
+    rows = [(TOPICAL, "cats"), (OFF_TOPIC, "cats"), (OFF_TOPIC, "birds")]
+    data = write_csv(tmp_path / "mixed.csv", rows)
+    args = ["evaluate", refusing_model(), "--data", data, "--json"]
+    refusing, plain = run_cli(*args), run_cli(*args, "--no-refuse")
+    assert "2 of 3 texts were refused as outside" in refusing.out
+    assert last_json(refusing)["refused"] == 2
+    assert last_json(refusing)["single_label"]["accuracy"] == pytest.approx(1 / 3)
+    assert last_json(plain)["refused"] == 0
+    assert last_json(plain)["single_label"]["accuracy"] == pytest.approx(2 / 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pages import Page, check_page
-from toy import refusal, run_cli, trained_model, write_csv
+from toy import OFF_TOPIC, refusal, refusing_model, run_cli, trained_model, write_csv
 
 TEXT = "my kitten and the cat purr"
 
@@ -169,3 +169,12 @@ def test_text_without_a_space_is_not_printed_whole() -> None:
 def test_short_text_is_printed_whole(tmp_path: Path) -> None:
     text = " ".join(["my cat"] * 50)
     assert run_cli("explain", trained_model(), text).out.splitlines()[0] == text
+
+
+def test_text_outside_the_topics_is_said_to_be() -> None:
+    ran = run_cli("explain", refusing_model(), OFF_TOPIC)
+    assert "  no label: outside the training topics" in ran.out.splitlines()
+    plain = run_cli(
+        "explain", refusing_model(), OFF_TOPIC, "--single-label", "--no-refuse"
+    )
+    assert "no label" not in plain.out

@@ -8,9 +8,12 @@ import pytest
 
 from textcapsules.model.classifier import TextClassifier
 from toy import (
+    OFF_TOPIC,
     TINY,
+    TOPICAL,
     TOPICS,
     refusal,
+    refusing_model,
     run_cli,
     spawn,
     toy_rows,
@@ -238,3 +241,22 @@ def test_any_script_is_printed_in_any_locale():
     out, err = process.communicate("日本 cat".encode())
     assert process.returncode == 0, err
     assert json.loads(out)["text"] == "日本 cat"
+
+
+def test_text_outside_gets_no_label_unless_asked_for(tmp_path):
+    args = ["predict", refusing_model(), TOPICAL, OFF_TOPIC, "--json"]
+    (found,) = lines(run_cli(*args))
+    assert [row["outside"] for row in found["predictions"]] == [False, True]
+    assert [len(row["predicted"]) for row in found["predictions"]] == [1, 0]
+    assert (found["outside"], found["without_label"]) == (1, 1)
+    (found,) = lines(run_cli(*args, "--no-refuse"))
+    assert [row["outside"] for row in found["predictions"]] == [False, True]
+    assert [len(row["predicted"]) for row in found["predictions"]] == [1, 1]
+    source = write_csv(tmp_path / "in.csv", [(TOPICAL,), (OFF_TOPIC,)], ["text"])
+    ran = run_cli(
+        "predict", refusing_model(), "--data", source, "--out", tmp_path / "out.csv"
+    )
+    assert "1 outside the training topics" in ran.out
+    content = (tmp_path / "out.csv").read_text().splitlines()
+    assert content[0].replace('"', "") == "text,predicted,outside"
+    assert [line.split(",")[-1] for line in content[1:]] == ["false", "true"]

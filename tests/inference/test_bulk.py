@@ -15,7 +15,7 @@ from textcapsules.data.table import TableWriter
 from textcapsules.data.table_formats import UNSPECIFIED
 from textcapsules.inference.bulk import Decision, predict_lines, predict_table
 from textcapsules.model.classifier import Labels, TextClassifier
-from toy import TOPICS, toy_rows, trained_model
+from toy import OFF_TOPIC, TOPICAL, TOPICS, refusing_model, toy_rows, trained_model
 
 FORMS = ["csv", "tsv", "jsonl", "ndjson", "parquet", "csv.gz", "tsv.gz", "jsonl.gz"]
 ROWS = [
@@ -80,7 +80,15 @@ def test_every_form_out_holds_labels_and_scores(classifier, tmp_path, form):
     found = read_rows(target)
     names = [f"score_{name}" for name in TOPICS]
     counts = ["words_known", "words_read"]
-    assert list(found[0]) == ["id", "text", "note", "predicted", "outside", *names, *counts]
+    assert list(found[0]) == [
+        "id",
+        "text",
+        "note",
+        "predicted",
+        "outside",
+        *names,
+        *counts,
+    ]
     texts = [row["text"] for row in ROWS]
     expected = classifier.predict(texts, threshold=0.01)
     assert max(len(p.labels) for p in expected) > 1  # or the separator goes untested
@@ -239,3 +247,18 @@ def test_text_column_by_name(classifier, tmp_path):
     assert read_rows(tmp_path / "out.csv")[0]["predicted"] == "cats"
     with pytest.raises(DataError, match=r"one column 'title'; got text, body"):
         predict_table(classifier, source, tmp_path / "no.csv", text_column="title")
+
+
+def test_texts_outside_are_marked_and_counted():
+    model = TextClassifier.load(refusing_model())
+    rows: list[dict] = []
+    given = [TOPICAL, OFF_TOPIC, ""]
+    summary = predict_lines(model, given, rows.append, decision=Decision(scores=True))
+    assert [row["outside"] for row in rows] == [False, True, False]
+    assert [bool(row["predicted"]) for row in rows] == [True, False, False]
+    assert rows[1]["score_cats"] > 0
+    assert (summary.outside, summary.without_label, summary.unreadable) == (1, 2, 1)
+    kept: list[dict] = []
+    predict_lines(model, given, kept.append, decision=Decision(refuse=False))
+    assert [row["outside"] for row in kept] == [False, True, False]
+    assert [bool(row["predicted"]) for row in kept] == [True, True, False]

@@ -18,11 +18,12 @@ from pyarrow import parquet
 
 from textcapsules.base.errors import DataError, TextCapsulesError
 from textcapsules.data.table_formats import TextFormat
-from textcapsules.inference.bulk import Decision, predict_table
+from textcapsules.inference.bulk import Decision, Summary, predict_table
 from textcapsules.inference.bulk_ray import (
     check_address,
     from_bytes,
     import_ray,
+    one_row,
     packed_batches,
     predict_table_ray,
     results,
@@ -188,3 +189,18 @@ def test_file_is_read_as_the_caller_settled(tmp_path: Path) -> None:
     (table,) = packed_batches(source, "text", TextFormat(";", "latin-1"))
     batch = from_bytes(table.column("batch")[0].as_py())
     assert batch.to_pylist() == [{"id": "1", "text": "café"}]
+
+
+def test_counts_of_texts_outside_travel_with_their_batch() -> None:
+    batch = pa.record_batch({"text": ["a"], "outside": [True]})
+    summary = Summary(1, 1, 0, outside=1)
+    packed = one_row(batch, summary=summary)
+
+    class Dataset:
+        def iter_rows(self) -> list[dict[str, Any]]:
+            (row,) = packed.to_pylist()
+            return [row]
+
+    ((found, counts),) = results(Dataset())
+    assert found.equals(batch)
+    assert counts == summary

@@ -29,7 +29,16 @@ import textcapsules
 from textcapsules import CapsuleClassifier, TextClassifier
 from textcapsules.base.errors import ConfigError, ModelFolderError
 from tiny_encoder import write_encoder
-from toy import TINY_MODEL, TOPICS, run_cli, toy_rows, trained_model
+from toy import (
+    OFF_TOPIC,
+    TINY_MODEL,
+    TOPICAL,
+    TOPICS,
+    refusing_model,
+    run_cli,
+    toy_rows,
+    trained_model,
+)
 
 TEXTS, TOPIC = map(list, zip(*toy_rows(60), strict=True))
 NEW, NEW_TOPIC = map(list, zip(*toy_rows(30, seed=5), strict=True))
@@ -456,3 +465,14 @@ def test_an_encoder_stands_under_the_capsules(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(model))
     texts = ["my cat purrs. the dog barks."]
     assert again.predict_proba(texts).tolist() == model.predict_proba(texts).tolist()
+
+
+def test_texts_outside_get_no_label_where_several_are_asked_for() -> None:
+    model = CapsuleClassifier.load(refusing_model())
+    texts = [TOPICAL, OFF_TOPIC]
+    assert model.outside(texts).tolist() == [False, True]
+    refusing = model.predict(texts, threshold=0.01)
+    assert [bool(labels) for labels in refusing] == [True, False]
+    kept = model.predict(texts, threshold=0.01, refuse=False)
+    assert [bool(labels) for labels in kept] == [True, True]
+    assert len(model.predict(texts)) == 2  # one label each, as scikit-learn demands

@@ -132,3 +132,17 @@ def test_label_never_seen_is_told(classifier):
 def test_nothing_to_judge_is_told(classifier):
     with pytest.raises(DataError, match=r"more.csv must hold at least one labelled"):
         evaluate(classifier, [], source="more.csv")
+
+
+def test_refused_texts_count_as_without_a_label():
+    outside = np.array([True] + [False] * (len(SCORES) - 1))
+    refused = SCORES.copy()
+    refused[0] = 0
+    given = (SINGLE, NAMES, 0.5)
+    found = evaluate_scores(SCORES, *given, several=True, outside=outside)
+    expected = evaluate_scores(refused, *given, several=True)
+    assert found.refused == 1
+    assert found.multi_label == expected.multi_label
+    assert found.single_label == expected.single_label
+    assert found.per_class == expected.per_class
+    assert found.to_dict()["refused"] == 1

@@ -4,8 +4,9 @@ A word that is frequent in the training texts surprises little, a rare one more,
 that they never have most: -log of its smoothed share. The evidence that a text lies
 outside is the mean of its words' squared surprisals. A mean does not add up with
 length, and squares let the words that training never saw weigh more than many common
-ones. So that a few words prove little, every text gets `PRIOR_WORDS` words that
-surprise as the dev texts' do.
+ones. No single word decides, be it a name or a slip of the pen: the most surprising one
+counts like the words of the dev texts on average. So that a few words prove little,
+every text also gets `PRIOR_WORDS` such average words.
 
 The limit comes from the dev texts alone: about one in a hundred of them lies past it.
 No text from outside is needed.
@@ -38,7 +39,7 @@ OUTSIDE_FILE = "outside.safetensors"
 FEW_TEXTS = 30  # with fewer dev texts there is no limit, and nothing is refused
 REFUSED_SHARE = 0.01  # of dev texts
 NORMAL_QUANTILE = 2.326  # deviations above the mean past which lies that share
-PRIOR_WORDS = 4
+PRIOR_WORDS = 2
 SMOOTHING = 0.5  # the count of a word that training never saw
 STEPS = 16  # a surprisal is stored in sixteenths, as one byte: up to 15.9
 TABLE = "surprisal"
@@ -66,13 +67,14 @@ class OutsideRule:
         """
         units = [text_units(ids, tokenizer) for ids in documents]
         sizes = np.array([len(each) for each in units], dtype=np.int64)
-        squares = (np.arange(256) / STEPS) ** 2
-        joined = np.concatenate([np.zeros(0, np.int64), *units])
         owners = np.repeat(np.arange(len(units)), sizes)
-        sums = np.bincount(
-            owners, weights=squares[self.surprisal[joined]], minlength=len(units)
-        )
-        return (sums + PRIOR_WORDS * self.prior) / (sizes + PRIOR_WORDS)
+        joined = np.concatenate([np.zeros(0, np.int64), *units])
+        squares = (self.surprisal[joined] / STEPS) ** 2
+        sums = np.bincount(owners, weights=squares, minlength=len(units))
+        highest = np.where(sizes > 0, 0.0, self.prior)
+        np.maximum.at(highest, owners, squares)
+        average = self.prior - highest + PRIOR_WORDS * self.prior
+        return (sums + average) / (sizes + PRIOR_WORDS)
 
     def outside(
         self,

@@ -11,8 +11,18 @@ from serving import Gate, multi_label, running, single_label, toy_service
 from textcapsules.deploy.service.answers import Scored, Service
 from textcapsules.deploy.service.app import create_app
 from textcapsules.deploy.service.limits import Limits
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.training.run import train
-from toy import TOPICS, tiny_config, toy_file, toy_rows, toy_text
+from toy import (
+    OFF_TOPIC,
+    TOPICAL,
+    TOPICS,
+    refusing_model,
+    tiny_config,
+    toy_file,
+    toy_rows,
+    toy_text,
+)
 
 LIMITS = Limits(max_texts=40, max_explained=3, max_characters=500, max_bytes=30_000)
 AWKWARD = [
@@ -408,3 +418,21 @@ def test_a_cnn_is_explained_without_votes(tmp_path):
         found = reply[0]["explanation"]
         assert found["method"] == "gradient"
         assert (found["orphan"], found["orphan_share"], found["leak"]) == (None,) * 3
+
+
+def test_text_outside_the_topics_is_said_to_be():
+    model = TextClassifier.load(refusing_model(), "cpu")
+    app = create_app(Service({"tags": model}, LIMITS, threads=1), hosts=["testserver"])
+    texts = [TOPICAL, OFF_TOPIC, ""]
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answers = predict(client, texts=texts)
+        kept = predict(client, texts=texts, refuse=False)
+        message = refused(client, 422, texts=texts, refuse="no")
+        (explained,) = predict(client, texts=[OFF_TOPIC], explain=True)
+    assert [answer["outside"] for answer in answers] == [False, True, False]
+    assert [bool(answer["labels"]) for answer in answers] == [True, False, False]
+    assert answers[1]["scores"]["cats"] > 0
+    assert [answer["outside"] for answer in kept] == [False, True, False]
+    assert [bool(answer["labels"]) for answer in kept] == [True, True, False]
+    assert "refuse" in message
+    assert explained["explanation"]["labels"]["cats"]["phrases"]

@@ -1,0 +1,152 @@
+"""Texts outside the topics, by the surprisal of their words: against values by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from textcapsules.base.errors import ModelFolderError
+from textcapsules.text.outside import (
+    FEW_TEXTS,
+    OutsideRule,
+    fit_outside,
+    pick_limit,
+    text_units,
+)
+from textcapsules.text.pieces import PieceTokenizer
+from textcapsules.text.vocabulary import TextTokenizer
+
+WORDS = TextTokenizer.train(["a a a b b c"], rule="words")  # rows 2, 3, 4
+
+
+def ids(*rows: int) -> np.ndarray:
+    return np.array(rows, np.int32)
+
+
+def test_evidence_is_the_mean_of_squares_with_two_words_more():
+    table = np.array([0, 160, 16, 32, 48], np.uint8)  # surprisals 0, 10, 1, 2, 3
+    rule = OutsideRule(table, prior=2.5, limit=20.0)
+    documents = [ids(2, 3, 4), ids(1, 1, 1, 2), ids(), ids(0, 2)]  # 0 is padding
+    expected = [  # the highest of each is 2.5 instead
+        (1 + 4 + 2.5 + 5) / 5,
+        (100 + 100 + 2.5 + 1 + 5) / 6,
+        2.5,
+        (2.5 + 5) / 3,
+    ]
+    assert rule.evidence(documents, WORDS).tolist() == pytest.approx(expected)
+    assert rule.outside(documents, WORDS).tolist() == [False, True, False, False]
+    assert rule.outside([], WORDS).tolist() == []
+
+
+def test_surprisals_are_those_of_smoothed_counts_in_sixteenths():
+    train = [ids(2, 2, 2), ids(3, 3, 4, 1)]  # the unknown word is no word of its own
+    rule = fit_outside(train, [ids(2, 1)] * FEW_TEXTS, WORDS)
+    assert rule is not None
+    total = 6 + 3  # words, and kinds of words
+
+    def surprisal(count: float) -> float:
+        return round(-16 * math.log((count + 0.5) / total)) / 16
+
+    steps = (rule.surprisal / 16).tolist()
+    assert steps[1:] == [surprisal(count) for count in (0, 3, 2, 1)]
+    assert rule.prior == pytest.approx((surprisal(3) ** 2 + surprisal(0) ** 2) / 2)
+    # All dev texts are alike, so that none exceeds the limit.
+    assert rule.figures == {"texts": 30, "refused": 0, "share": 0.01}
+    # Two words: the known one, and the prior in place of the unknown one.
+    expected = (surprisal(3) ** 2 + 3 * rule.prior) / 4
+    assert rule.limit == pytest.approx(expected)
+
+
+def test_length_adds_no_evidence_and_one_word_is_none():
+    rule = OutsideRule(np.array([0, 160, 16, 32, 48], np.uint8), 2.5, 20.0)
+    long, longer = rule.evidence([ids(*[2, 3, 4] * n) for n in (200, 400)], WORDS)
+    assert long == pytest.approx(14 / 3, abs=0.02)  # the mean itself
+    assert longer == pytest.approx(long, abs=0.02)
+    known, with_unknown = rule.evidence([ids(2, 2, 2), ids(2, 1, 2)], WORDS)
+    assert known == with_unknown
+
+
+def test_limit_is_a_rank_of_many_and_a_normal_tail_of_few():
+    assert pick_limit(np.random.default_rng(0).permutation(np.arange(1000.0))) == 989.0
+    few = np.array([0.0, 2.0] * 20)
+    spread = math.sqrt(40 / 39)
+    assert pick_limit(few) == pytest.approx(1 + 2.326 * spread)
+    assert pick_limit(np.array([0.0] * 39 + [100.0])) == 100.0
+
+
+def test_too_few_texts_give_no_rule():
+    train = [ids(2, 3)] * 100
+    assert fit_outside(train, [ids(2)] * (FEW_TEXTS - 1), WORDS) is None
+    # Empty texts are no texts to choose a limit on.
+    assert fit_outside(train, [ids(2)] * 29 + [ids()] * 9, WORDS) is None
+
+
+def test_piece_is_the_same_where_a_sentence_begins():
+    pieces = Tokenizer(models.WordPiece({"[UNK]": 0, "cat": 1, ".": 2}))
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = PieceTokenizer(pieces.to_str(), max_pieces=100)
+    (document,) = tokenizer.encode(["cat. cat cat"], 100)
+    units = text_units(document, tokenizer)
+    assert units[0] == units[-1] == document[-1] != document[0]
+
+
+def test_characters_count_three_by_three():
+    tokenizer = TextTokenizer.train([], rule="characters")
+    n = tokenizer.n_words
+    assert text_units(ids(3, 4, 5, 6), tokenizer).tolist() == [
+        (3 * n + 4) * n + 5,
+        (4 * n + 5) * n + 6,
+    ]
+    assert len(text_units(ids(3, 4), tokenizer)) == 0
+
+
+def test_rule_of_characters_tells_noise_from_words():
+    tokenizer = TextTokenizer.train([], rule="characters")
+    texts = [f"the {one} sees the {two}" for one in CREATURES for two in CREATURES]
+    known, new = (
+        tokenizer.encode(texts, 200),
+        ["xqzj vwkx qqzx", "the pig sees the goat"],
+    )
+    rule = fit_outside(known[::2], known[1::2], tokenizer)
+    assert rule is not None
+    assert rule.outside(tokenizer.encode(new, 200), tokenizer).tolist() == [True, False]
+
+
+CREATURES = ["dog", "cat", "cow", "hen", "pig", "goat", "duck", "horse"]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    table = np.arange(WORDS.n_words, dtype=np.uint8)
+    rule = OutsideRule(table, 0.1 + 0.2, 1 / 3, {"texts": 40})
+    rule.save(tmp_path / "outside.safetensors")
+    return rule, tmp_path / "outside.safetensors"
+
+
+def test_file_holds_the_rule_to_the_last_bit(saved):
+    rule, path = saved
+    again = OutsideRule.load(path, WORDS)
+    assert np.array_equal(again.surprisal, rule.surprisal)
+    assert again.to_dict() == rule.to_dict()
+    assert rule.to_dict() == {"limit": 1 / 3, "prior": 0.1 + 0.2, "texts": 40}
+
+
+def test_file_of_other_words_is_refused(saved):
+    other = TextTokenizer.train(["a a a b b c d e"], rule="words")
+    with pytest.raises(ModelFolderError, match=r"outside\.safetensors must hold"):
+        OutsideRule.load(saved[1], other)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 200])
+def test_damaged_file_is_refused(saved, content):
+    saved[1].write_bytes(content)
+    with pytest.raises(ModelFolderError, match="Restore the folder"):
+        OutsideRule.load(saved[1], WORDS)
+
+
+def test_number_that_is_none_is_refused(saved):
+    rule, path = saved
+    OutsideRule(rule.surprisal, math.nan, 1.0).save(path)
+    with pytest.raises(ModelFolderError, match="prior nan"):
+        OutsideRule.load(path, WORDS)
