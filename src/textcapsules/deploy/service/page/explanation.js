@@ -58,8 +58,8 @@ export class Reasons {
 
   get legend() {
     return this.areFalls
-      ? "−0.31: the score falls by 0.31 without this phrase. │ is the threshold."
-      : "0.31: how strongly phrase and label are connected, from 0 to 1. │ is the threshold.";
+      ? "−0.31: the score falls by 0.31 without this phrase. │: threshold"
+      : "0.31: how strongly phrase and label are connected, from 0 to 1. │: threshold";
   }
 
   /** Return the sentences' numbers, from 1, that carry a label. */

@@ -69,10 +69,7 @@ function moreButton(work, n, isShort) {
 }
 
 function labelItem(work, name, kind) {
-  const item = setStyle(make("li", { class: `label ${kind}` }), placeOf(work.model, name));
-  item.addEventListener("pointerenter", () => work.preview(name));
-  item.addEventListener("pointerleave", () => work.preview(""));
-  return item;
+  return setStyle(make("li", { class: `label ${kind}`, "data-name": name }), placeOf(work.model, name));
 }
 
 function scoreBar(work, name) {

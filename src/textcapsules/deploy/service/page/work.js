@@ -20,10 +20,9 @@ export class Work {
     this.settings = settings;
     this.actions = actions;
     this.selected = label; // a label's name, BACKGROUND, or "" for all labels given
-    this.hovered = ""; // the same while the pointer rests on a label
     this.changing = ""; // the label whose change is shown
     this.long = false;
-    this.forget();
+    this.forget(); // sets, among others, the label on which the pointer rests: hovered
     this.element = byId("work").content.firstElementChild.cloneNode(true);
     this.find = (selector) => this.element.querySelector(selector);
     this.area = this.find("textarea");
@@ -49,6 +48,7 @@ export class Work {
     this.prediction = null;
     this.reasons = null;
     this.changes = null;
+    this.hovered = "";
     this.given = [];
     this.fault = "";
   }
@@ -65,6 +65,7 @@ export class Work {
     this.area.addEventListener("input", () => {
       this.selected = "";
       this.changing = "";
+      this.element.setAttribute("aria-busy", "true"); // until the answer to this text
       this.renderText();
       ask();
     });
@@ -73,6 +74,10 @@ export class Work {
       event.target.selectedIndex = 0;
     });
     this.find(".remove").addEventListener("click", () => this.actions.remove(this));
+    // The labels are made anew with every answer, so that their list listens for them.
+    const right = this.find(".right");
+    right.addEventListener("pointerover", (event) => this.preview(event.target.closest(".label")?.dataset.name ?? ""));
+    right.addEventListener("pointerleave", () => this.preview(""));
     const pane = this.find(".pane");
     pane.addEventListener("pointermove", (event) => this.point(event));
     pane.addEventListener("pointerleave", () => this.tell(null));
@@ -194,7 +199,7 @@ export class Work {
     this.renderAnswer();
     const { items, more } = readable ? otherLabels(this) : { items: [], more: [] };
     this.find(".given-labels").replaceChildren(...(readable ? givenLabels(this) : []));
-    this.find(".unit").hidden = !this.reasons;
+    this.find(".unit").hidden = !this.reasons || !(this.given.length || this.selected);
     if (this.reasons) this.find(".unit").textContent = this.reasons.legend;
     this.find(".why-not").hidden = !items.length;
     this.find(".other-labels").replaceChildren(...items);
