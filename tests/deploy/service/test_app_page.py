@@ -330,7 +330,7 @@ def test_one_phrase_has_one_number(page):
         told = find(page, ".tip").text
         assert text in told
         assert value.lstrip("−+") in told
-        assert value.lstrip("−+") in button.get_attribute("aria-label")
+        assert value.lstrip("−+") in button.accessible_name
     assert find_all(page, ".phrase")
 
 

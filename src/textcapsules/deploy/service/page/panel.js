@@ -109,12 +109,12 @@ function phraseList(work, name, phrases, without = "") {
       "button",
       { type: "button", class: strength < 0 ? "phrase against" : "phrase" },
       make("bdi", {}, text),
+      make("span", { class: "heard" }, `: ${work.reasons.describe(strength, name)}`),
       setProperties(make("span", { class: "force", "aria-hidden": "true" }, make("i")), {
         share: (Math.abs(strength) / strongest).toFixed(3),
       }),
-      make("span", { class: "value" }, work.reasons.format(strength)),
+      make("span", { class: "value", "aria-hidden": "true" }, work.reasons.format(strength)),
     );
-    button.setAttribute("aria-label", `${text}: ${work.reasons.describe(strength, name)}`);
     for (const event of ["pointerenter", "focus"]) {
       button.addEventListener(event, () => work.light({ ...phrase, name }, event === "focus"));
     }

@@ -9,6 +9,7 @@ import { chip, placeOf, setStyle, sign, tagOf } from "./labels.js";
 import { aboutPart, givenLabels, otherLabels } from "./panel.js";
 
 const TYPING_PAUSE = 120; // milliseconds
+const SLIDING_PAUSE = 300;
 let count = 0;
 
 export class Work {
@@ -62,6 +63,10 @@ export class Work {
 
   listen() {
     const ask = debounced(() => this.ask(), TYPING_PAUSE);
+    this.askAnew = debounced(() => {
+      const isLong = this.reasons?.sentences.length > 1;
+      if (isLong && this.decidedBy !== this.settings.threshold) this.ask();
+    }, SLIDING_PAUSE);
     this.area.addEventListener("input", () => {
       this.selected = "";
       this.changing = "";
@@ -130,6 +135,7 @@ export class Work {
       const [prediction] = await predict(this.request(text), question.signal);
       this.forget();
       this.prediction = { ...prediction, text };
+      this.decidedBy = this.settings.threshold;
       this.reasons = prediction.explanation ? new Reasons(prediction.explanation) : null;
     } catch (error) {
       if (question.signal.aborted) return;
@@ -142,8 +148,11 @@ export class Work {
 
   request(text) {
     const { name, explains } = this.model;
+    const { threshold, method } = this.settings;
     const request = { model: name, texts: [text], explain: explains };
-    return explains && this.settings.method ? { ...request, method: this.settings.method } : request;
+    if (threshold !== null) request.threshold = threshold; // sentences and changes go by it
+    if (explains && method) request.method = method;
+    return request;
   }
 
   /** Ask for the smallest deletions that take the given labels away; show that of one. */
@@ -162,6 +171,14 @@ export class Work {
       this.find(".answer").textContent = error.message;
     }
     this.render();
+  }
+
+  /** Decide anew by another threshold; ask for what depends on it once the slider rests. */
+  decideAnew() {
+    this.changes = null;
+    this.changing = "";
+    this.render();
+    this.askAnew();
   }
 
   select(name) {
@@ -294,7 +311,7 @@ export class Work {
     if (this.find(".sentences").hidden) return;
     const points = Array.from(this.prediction.text);
     const items = sentences.map((sentence) => {
-      const names = sentence.labels.map(({ label }) => label).filter((name) => this.given.includes(name));
+      const names = sentence.labels.filter((name) => this.given.includes(name));
       const chips = names.map((name) => chip(this.model, placeOf(this.model, name)));
       const text = points.slice(sentence.start, sentence.end).join("");
       const button = make(
