@@ -323,7 +323,7 @@ def test_sentences_carry_labels(visit):
 
 def test_the_paper_s_view_is_one_click_away(visit):
     page = visit()
-    assert "contributions, what each phrase adds" in find(page, ".method").text
+    assert "contributions, what each word adds" in find(page, ".method").text
     find(page, ".method button").click()
     wait(page, "return document.querySelector('.method b').textContent === 'couplings'")
     assert requests(page)[-1]["method"] == "couplings"
