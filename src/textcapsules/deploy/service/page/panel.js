@@ -6,6 +6,7 @@ import { BACKGROUND, methodText, summary } from "./explanation.js";
 import { placeOf, setStyle, sign } from "./labels.js";
 
 const MOST_PHRASES = 5;
+const MIN_AGAINST = 0.05; // what speaks less against a label that was given is not shown
 const SHORT_LIST = 5; // of the labels not given
 
 /** Return the elements of the labels given. */
@@ -28,7 +29,8 @@ export function givenLabels(work) {
     if (!reasons) return item;
     const { phrases, against } = reasons.of(name);
     item.append(phraseList(work, name, phrases, "No single phrase stands out."));
-    if (against.length) item.append(make("h4", {}, "Against it"), phraseList(work, name, against));
+    const notable = against.filter(({ strength }) => strength <= -MIN_AGAINST).slice(0, 2);
+    if (notable.length) item.append(make("h4", {}, "Against it"), phraseList(work, name, notable));
     const line = summary(reasons, name);
     if (line || work.model.methods) item.append(footPart(work, name, line));
     return item;

@@ -301,7 +301,7 @@ export class Work {
       return setStyle(make("span", {}, sign(this.model, place), shown), place);
     });
     this.find(".key").hidden = !items.length;
-    if (items.length) this.find(".key").replaceChildren(...items, make("span", { class: "hint" }, "darker: stronger"));
+    if (items.length) this.find(".key").replaceChildren(...items, make("span", { class: "hint" }, "deeper colour: stronger"));
   }
 
   /** List the sentences of a longer text with the labels they carry. */
