@@ -79,8 +79,18 @@ async function offerReview() {
   const mount = async () => {
     const { mount } = await import("./review.js");
     await mount(byId("panel-review"), { api, settings });
+    for (const name of ["text", "file"]) byId(`tab-${name}`).addEventListener("open", refresh);
   };
   byId("tab-review").addEventListener("open", mount, { once: true });
+}
+
+/** Take over the thresholds that a review may have changed. */
+async function refresh() {
+  const { models } = await api.models();
+  for (const model of served) {
+    Object.assign(model, models.find(({ name }) => name === model.name));
+  }
+  setThreshold(settings.threshold);
 }
 
 /** Restore the state that the link holds, or start with an example. */
@@ -146,7 +156,7 @@ function showThreshold() {
 function setThreshold(value) {
   settings.threshold = value;
   showThreshold();
-  for (const work of works) work.render();
+  for (const work of works) work.decideAnew();
   table.decide();
 }
 

@@ -1,7 +1,7 @@
 // The readable form of openapi.json: paths, fields, refusals, and a command to try each.
 
 import { get, keepToken } from "./api.js";
-import { byId, make } from "./dom.js";
+import { byId, make, setProperties } from "./dom.js";
 
 const MAX_DEPTH = 6;
 
@@ -64,26 +64,26 @@ function settle(schema, description) {
 }
 
 function fieldTable(schema, description, { isRequest }) {
-  const rows = fields(schema, description, "", 0).map(({ name, type, text, required }) => {
+  const rows = fields(schema, description, "", 0).map(({ name, depth, type, text, required }) => {
     const need = isRequest ? [make("td", {}, required ? "yes" : "no")] : [];
-    return make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), make("td", {}, type), ...need, make("td", {}, text));
+    return make("tr", {}, make("th", { scope: "row" }, setProperties(make("code", {}, name), { depth })), make("td", {}, type), ...need, make("td", {}, text));
   });
   if (!rows.length) return make("p", { class: "hint" }, "JSON.");
   const heads = ["Field", "Type", ...(isRequest ? ["Needed"] : []), "Meaning"];
   const head = make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)));
-  return make("div", { class: "scroll-x", tabindex: "0", role: "group", "aria-label": "Fields" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+  const name = isRequest ? "Fields you send" : "Fields you get";
+  return make("div", { class: "scroll-x", tabindex: "0", role: "group", "aria-label": name }, make("table", { "aria-label": name }, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
-/** List the fields of a schema, those inside others with dots; [] is each of a list, * each of an object. */
+/** List the fields of a schema, then those inside them; [] is each of a list, * each of an object. */
 function fields(schema, description, prefix, depth) {
   const settled = settle(schema, description);
   const required = new Set(settled.required ?? []);
   return Object.entries(settled.properties ?? {}).flatMap(([key, value]) => {
-    const name = prefix ? `${prefix}.${key}` : key;
-    const own = { name, type: typeName(value, description), text: meaning(value, description), required: required.has(key) };
-    if (depth >= MAX_DEPTH) return [own];
     const inner = innermost(value, description);
-    return [own, ...fields(inner.schema, description, name + inner.suffix, depth + 1)];
+    const own = { name: `${prefix}${key}`, depth, type: typeName(value, description), text: meaning(value, inner.schema), required: required.has(key) };
+    if (depth >= MAX_DEPTH) return [own];
+    return [own, ...fields(inner.schema, description, inner.suffix && `${inner.suffix}.`, depth + 1)];
   });
 }
 
@@ -109,12 +109,11 @@ function typeName(schema, description) {
   return settled.type ?? "any";
 }
 
-function meaning(schema, description) {
-  const settled = settle(schema, description);
-  const parts = [schema.description ?? settled.description ?? ""];
-  const [low, high] = [settled.minimum, settled.maximum];
+function meaning(schema, inner) {
+  const parts = [(schema.description ?? inner.description ?? "").replaceAll("`", "")];
+  const [{ minimum: low, maximum: high }] = options(schema).concat(schema);
   if (low !== undefined && high !== undefined) parts.push(`From ${low} to ${high}.`);
-  if (settled.default !== undefined && settled.default !== null) parts.push(`By default ${JSON.stringify(settled.default)}.`);
+  if (schema.default !== undefined && schema.default !== null) parts.push(`By default ${JSON.stringify(schema.default)}.`);
   return parts.filter(Boolean).join(" ");
 }
 

@@ -5,13 +5,17 @@
 export const BACKGROUND = "(background)";
 
 const METHODS = {
-  contributions: "what each phrase adds to a label's score",
-  couplings: "how strongly each phrase is connected to a label inside the network, the paper's view",
+  contributions: "what each word adds to a label's score",
+  couplings: "how strongly phrases are connected to a label inside the network, the paper's view",
   gradient: "how much a label's score reacts to each word",
   integrated: "how much a label's score reacts to each word, from an empty text to the whole one",
   erasure: "how a label's score falls when words are left out",
 };
 
+// A sentence carries a label whose score falls by so much without it, and by so large a
+// share of the label's largest fall.
+const MIN_FALL = 0.05;
+const MIN_SHARE = 0.3;
 const NOTHING = { phrases: [], against: [], change: undefined };
 
 export class Reasons {
@@ -23,9 +27,8 @@ export class Reasons {
     this.background = background;
     this.backgroundShare = explanation.background_share ?? explanation.orphan_share ?? null;
     this.unclaimed = explanation.unclaimed ?? explanation.leak ?? null;
-    this.sentences = explanation.sentences ?? [];
-    // Only strengths of the newer form are differences of scores, and couplings never are.
-    this.areFalls = "background" in explanation && this.method !== "couplings";
+    this.sentences = carrying(explanation.sentences ?? []);
+    this.areFalls = "background" in explanation; // earlier services sent a method's own strengths
   }
 
   /** Return { phrases, against, change } of a label or of the background, strongest first. */
@@ -58,14 +61,28 @@ export class Reasons {
 
   get legend() {
     return this.areFalls
-      ? "−0.31: the score falls by 0.31 without this phrase. │ is the threshold."
-      : "0.31: how strongly phrase and label are connected, from 0 to 1. │ is the threshold.";
+      ? "−0.31: the score falls by 0.31 without this phrase. │: threshold"
+      : "0.31: how strongly phrase and label are connected, from 0 to 1. │: threshold";
   }
 
   /** Return the sentences' numbers, from 1, that carry a label. */
   sentencesOf(name) {
-    return this.sentences.flatMap(({ labels }, n) => (labels.some(({ label }) => label === name) ? [n + 1] : []));
+    return this.sentences.flatMap(({ labels }, n) => (labels.includes(name) ? [n + 1] : []));
   }
+}
+
+/** Return sentences, each with the names of the labels that it carries. */
+function carrying(sentences) {
+  const most = {};
+  for (const { labels } of sentences) {
+    for (const { label, strength } of labels) most[label] = Math.max(most[label] ?? 0, strength);
+  }
+  const isCarried = ({ label, strength }) => strength >= MIN_FALL && strength >= MIN_SHARE * most[label];
+  return sentences.map(({ start, end, labels }) => ({
+    start,
+    end,
+    labels: labels.filter(isCarried).map(({ label }) => label),
+  }));
 }
 
 export const methodText = (method) => METHODS[method] ?? "a method of this service";

@@ -6,6 +6,7 @@ import { BACKGROUND, methodText, summary } from "./explanation.js";
 import { placeOf, setStyle, sign } from "./labels.js";
 
 const MOST_PHRASES = 5;
+const MIN_AGAINST = 0.05; // what speaks less against a label that was given is not shown
 const SHORT_LIST = 5; // of the labels not given
 
 /** Return the elements of the labels given. */
@@ -28,7 +29,8 @@ export function givenLabels(work) {
     if (!reasons) return item;
     const { phrases, against } = reasons.of(name);
     item.append(phraseList(work, name, phrases, "No single phrase stands out."));
-    if (against.length) item.append(make("h4", {}, "Against it"), phraseList(work, name, against));
+    const notable = against.filter(({ strength }) => strength <= -MIN_AGAINST).slice(0, 2);
+    if (notable.length) item.append(make("h4", {}, "Against it"), phraseList(work, name, notable));
     const line = summary(reasons, name);
     if (line || work.model.methods) item.append(footPart(work, name, line));
     return item;
@@ -69,10 +71,7 @@ function moreButton(work, n, isShort) {
 }
 
 function labelItem(work, name, kind) {
-  const item = setStyle(make("li", { class: `label ${kind}` }), placeOf(work.model, name));
-  item.addEventListener("pointerenter", () => work.preview(name));
-  item.addEventListener("pointerleave", () => work.preview(""));
-  return item;
+  return setStyle(make("li", { class: `label ${kind}`, "data-name": name }), placeOf(work.model, name));
 }
 
 function scoreBar(work, name) {
@@ -112,12 +111,12 @@ function phraseList(work, name, phrases, without = "") {
       "button",
       { type: "button", class: strength < 0 ? "phrase against" : "phrase" },
       make("bdi", {}, text),
+      make("span", { class: "heard" }, `: ${work.reasons.describe(strength, name)}`),
       setProperties(make("span", { class: "force", "aria-hidden": "true" }, make("i")), {
         share: (Math.abs(strength) / strongest).toFixed(3),
       }),
-      make("span", { class: "value" }, work.reasons.format(strength)),
+      make("span", { class: "value", "aria-hidden": "true" }, work.reasons.format(strength)),
     );
-    button.setAttribute("aria-label", `${text}: ${work.reasons.describe(strength, name)}`);
     for (const event of ["pointerenter", "focus"]) {
       button.addEventListener(event, () => work.light({ ...phrase, name }, event === "focus"));
     }

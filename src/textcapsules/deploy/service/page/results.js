@@ -3,7 +3,7 @@
 import { byId, counted, make, percent, setProperties } from "./dom.js";
 import { chip, setStyle, sign } from "./labels.js";
 
-const PAGE = 50; // rows
+const PAGE = 25; // rows
 const SHOWN = 240; // characters of a text
 // Rows without a label, by the reason; places of labels are 0 and more.
 const NONE = -1;

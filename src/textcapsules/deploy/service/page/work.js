@@ -9,6 +9,7 @@ import { chip, placeOf, setStyle, sign, tagOf } from "./labels.js";
 import { aboutPart, givenLabels, otherLabels } from "./panel.js";
 
 const TYPING_PAUSE = 120; // milliseconds
+const SLIDING_PAUSE = 300;
 let count = 0;
 
 export class Work {
@@ -20,10 +21,9 @@ export class Work {
     this.settings = settings;
     this.actions = actions;
     this.selected = label; // a label's name, BACKGROUND, or "" for all labels given
-    this.hovered = ""; // the same while the pointer rests on a label
     this.changing = ""; // the label whose change is shown
     this.long = false;
-    this.forget();
+    this.forget(); // sets, among others, the label on which the pointer rests: hovered
     this.element = byId("work").content.firstElementChild.cloneNode(true);
     this.find = (selector) => this.element.querySelector(selector);
     this.area = this.find("textarea");
@@ -49,6 +49,7 @@ export class Work {
     this.prediction = null;
     this.reasons = null;
     this.changes = null;
+    this.hovered = "";
     this.given = [];
     this.fault = "";
   }
@@ -62,9 +63,14 @@ export class Work {
 
   listen() {
     const ask = debounced(() => this.ask(), TYPING_PAUSE);
+    this.askAnew = debounced(() => {
+      const isLong = this.reasons?.sentences.length > 1;
+      if (isLong && this.decidedBy !== this.settings.threshold) this.ask();
+    }, SLIDING_PAUSE);
     this.area.addEventListener("input", () => {
       this.selected = "";
       this.changing = "";
+      this.element.setAttribute("aria-busy", "true"); // until the answer to this text
       this.renderText();
       ask();
     });
@@ -73,6 +79,10 @@ export class Work {
       event.target.selectedIndex = 0;
     });
     this.find(".remove").addEventListener("click", () => this.actions.remove(this));
+    // The labels are made anew with every answer, so that their list listens for them.
+    const right = this.find(".right");
+    right.addEventListener("pointerover", (event) => this.preview(event.target.closest(".label")?.dataset.name ?? ""));
+    right.addEventListener("pointerleave", () => this.preview(""));
     const pane = this.find(".pane");
     pane.addEventListener("pointermove", (event) => this.point(event));
     pane.addEventListener("pointerleave", () => this.tell(null));
@@ -125,6 +135,7 @@ export class Work {
       const [prediction] = await predict(this.request(text), question.signal);
       this.forget();
       this.prediction = { ...prediction, text };
+      this.decidedBy = this.settings.threshold;
       this.reasons = prediction.explanation ? new Reasons(prediction.explanation) : null;
     } catch (error) {
       if (question.signal.aborted) return;
@@ -137,8 +148,11 @@ export class Work {
 
   request(text) {
     const { name, explains } = this.model;
+    const { threshold, method } = this.settings;
     const request = { model: name, texts: [text], explain: explains };
-    return explains && this.settings.method ? { ...request, method: this.settings.method } : request;
+    if (threshold !== null) request.threshold = threshold; // sentences and changes go by it
+    if (explains && method) request.method = method;
+    return request;
   }
 
   /** Ask for the smallest deletions that take the given labels away; show that of one. */
@@ -157,6 +171,14 @@ export class Work {
       this.find(".answer").textContent = error.message;
     }
     this.render();
+  }
+
+  /** Decide anew by another threshold; ask for what depends on it once the slider rests. */
+  decideAnew() {
+    this.changes = null;
+    this.changing = "";
+    this.render();
+    this.askAnew();
   }
 
   select(name) {
@@ -194,7 +216,7 @@ export class Work {
     this.renderAnswer();
     const { items, more } = readable ? otherLabels(this) : { items: [], more: [] };
     this.find(".given-labels").replaceChildren(...(readable ? givenLabels(this) : []));
-    this.find(".unit").hidden = !this.reasons;
+    this.find(".unit").hidden = !this.reasons || !(this.given.length || this.selected);
     if (this.reasons) this.find(".unit").textContent = this.reasons.legend;
     this.find(".why-not").hidden = !items.length;
     this.find(".other-labels").replaceChildren(...items);
@@ -279,7 +301,7 @@ export class Work {
       return setStyle(make("span", {}, sign(this.model, place), shown), place);
     });
     this.find(".key").hidden = !items.length;
-    if (items.length) this.find(".key").replaceChildren(...items, make("span", { class: "hint" }, "darker: stronger"));
+    if (items.length) this.find(".key").replaceChildren(...items, make("span", { class: "hint" }, "deeper colour: stronger"));
   }
 
   /** List the sentences of a longer text with the labels they carry. */
@@ -289,7 +311,7 @@ export class Work {
     if (this.find(".sentences").hidden) return;
     const points = Array.from(this.prediction.text);
     const items = sentences.map((sentence) => {
-      const names = sentence.labels.map(({ label }) => label).filter((name) => this.given.includes(name));
+      const names = sentence.labels.filter((name) => this.given.includes(name));
       const chips = names.map((name) => chip(this.model, placeOf(this.model, name)));
       const text = points.slice(sentence.start, sentence.end).join("");
       const button = make(
