@@ -20,6 +20,7 @@ VERBS = {
     "results.",
     "data": "List, describe and download the benchmark corpora.",
     "train": "Train a capsule network, or a baseline, and write its model folder.",
+    "compare": "Train several systems on your texts, and say which is best for them.",
     "suspects": "List the training texts whose label looks wrong, the most suspect "
     "first.",
     "evaluate": "Measure how good a model is on labelled texts.",

@@ -59,12 +59,13 @@ from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
 
-__all__ = ["Measure", "OnEncode", "OnEpoch", "OnStep", "resume", "train"]
+__all__ = ["Measure", "OnEncode", "OnEpoch", "OnStep", "Stop", "resume", "train"]
 
 OnStep = Callable[[Step], None]
 OnEpoch = Callable[[dict[str, Any]], None]
 OnEncode = Callable[[int, int], None]  # word pieces encoded, and all of them
 Measure = Callable[[Prepared, Network], dict[str, float]]
+Stop = Callable[[], bool]
 
 
 def train(
@@ -79,6 +80,7 @@ def train(
     on_epoch: OnEpoch | None = None,
     on_encode: OnEncode | None = None,
     measure: Measure | None = None,
+    stop: Stop | None = None,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
 
@@ -96,6 +98,8 @@ def train(
         on_encode: called while a pretrained encoder reads the texts, before the epochs.
         measure: called with the network after every epoch; the epoch's record keeps
             what it returns as `measured`, and nothing is chosen by it.
+        stop: asked after every epoch whether to end the run there; the best epoch so
+            far is kept.
     """
     folder = Path(folder)
     check_unlocked(folder)
@@ -121,7 +125,7 @@ def train(
         write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
         return run_to_end(
-            prepared, folder, start, on_step, on_epoch, on_encode, measure
+            prepared, folder, start, on_step, on_epoch, on_encode, measure, stop
         )
 
 
@@ -222,6 +226,7 @@ def run_to_end(
     on_epoch: OnEpoch | None,
     on_encode: OnEncode | None = None,
     measure: Measure | None = None,
+    stop: Stop | None = None,
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
     config = prepared.config
@@ -248,7 +253,7 @@ def run_to_end(
                         [*prepared.train.documents, *dev.documents], device, on_encode
                     )
                 progress = run_epochs(
-                    prepared, network, dev, last, start, on_step, after_epoch
+                    prepared, network, dev, last, start, on_step, after_epoch, stop
                 )
         return finish(prepared, progress, dev, folder, start)
 
@@ -261,6 +266,7 @@ def run_epochs(
     start: dict[str, Any],
     on_step: OnStep | None,
     on_epoch: OnEpoch,
+    stop: Stop | None = None,
 ) -> Progress:
     """Train a network epoch by epoch, with checkpoints from time to time."""
     config, device = prepared.config, next(network.parameters()).device
@@ -287,6 +293,8 @@ def run_epochs(
                 saved = time.monotonic()
             with trainer.averaged():
                 on_epoch(record)
+            if stop is not None and stop():
+                break
     if start.get("keep_checkpoint"):
         save()
     return trainer.progress
