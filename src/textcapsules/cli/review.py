@@ -3,7 +3,7 @@
 import string
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,7 +88,8 @@ def review(
             classifier, texts, log, random_share=random_share, on_texts=on_texts
         )
     try:
-        with key_presses() as keys:
+        # Ctrl-C is as good as q: all decisions are on the disk.
+        with suppress(KeyboardInterrupt), key_presses() as keys:
             ask_all(queue, keys)
     finally:
         names = {
