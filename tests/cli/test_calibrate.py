@@ -30,7 +30,7 @@ def test_looks_then_writes_then_undoes(tmp_path: Path) -> None:
     before = thresholds(model)
     values = calibrate(model, "--data", data)
     assert values["written"] is None
-    assert values["present"]["texts"] == values["texts"] == 12
+    assert values["value_before"]["texts"] == values["texts"] == 12
     assert thresholds(model) == before
     values = calibrate(model, "--data", data, "--in-place")
     assert thresholds(model) == tuple(values["after"]) != before

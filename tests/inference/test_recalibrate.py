@@ -18,7 +18,7 @@ from textcapsules.inference.recalibrate import (
     undo_thresholds,
     wilson,
 )
-from textcapsules.model.classifier import FORMER, Labels, TextClassifier
+from textcapsules.model.classifier import FORMER, TextClassifier
 from textcapsules.training.calibrate import reviewed_thresholds
 from textcapsules.training.run import train
 from toy import model_copy, tiny_config, toy_file, toy_rows
@@ -55,17 +55,17 @@ def test_intervals() -> None:
 def test_the_estimate_is_for_texts_drawn_at_random() -> None:
     scores = np.array([[0.9, 0.1]] * 8 + [[0.6, 0.4]] * 8, dtype=np.float32)
     targets = np.array([[1, 0]] * 8 + [[0, 0]] * 8, dtype=bool)
-    labels = Labels(("a", "b"), (0.5, 0.5), "multi-label")
-    everything = fit_reviews(scores, targets, labels)
-    assert everything.present.exact_match == 0.5
+    labels = ("a", "b"), (0.5, 0.5)
+    everything = fit_reviews(scores, targets, *labels)
+    assert everything.value_before.exact_match == 0.5
     assert everything.on == "all"
-    drawn = fit_reviews(scores, targets, labels, np.arange(16) < 8)
-    assert drawn.present.exact_match == 1
-    assert drawn.new.texts == 8
+    drawn = fit_reviews(scores, targets, *labels, np.arange(16) < 8)
+    assert drawn.value_before.exact_match == 1
+    assert drawn.value_after.texts == 8
     assert drawn.after == everything.after  # all texts help to find them
     assert not drawn.is_worse
-    none_drawn = fit_reviews(scores, targets, labels, np.zeros(16, bool))
-    assert none_drawn.present.texts == 16
+    none_drawn = fit_reviews(scores, targets, *labels, np.zeros(16, bool))
+    assert none_drawn.value_before.texts == 16
 
 
 def test_classifier_takes_thresholds_unless_they_are_worse(
@@ -97,6 +97,7 @@ def test_in_place_and_back(tmp_path: Path) -> None:
     loaded = TextClassifier.load(folder, "cpu")  # its sums are right
     assert loaded.labels == model.labels
     again = recalibrate(loaded, *reviewed(30))
+    assert again.before == fitted.before  # no text counts twice
     save_in_place(loaded, again, folder)
     assert model_identity(folder) == identity
     assert undo_thresholds(folder).thresholds == fitted.after

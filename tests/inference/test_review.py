@@ -81,7 +81,7 @@ def test_fit_is_that_of_the_reviewed_texts(queue: ReviewQueue, tmp_path: Path) -
         is_random=[review.is_random for review in reviews],
     )
     assert fitted.after == pytest.approx(by_hand.after)
-    assert f"estimated on {fitted.new.texts} texts" in expected(fitted)
+    assert f"estimated on {fitted.value_after.texts} texts" in expected(fitted)
     # With another file of texts, those reviewed before still count.
     other = ReviewQueue(queue.classifier, ["a dog"], queue.log)
     again = other.fit()

@@ -145,15 +145,17 @@ def keys_of_lines() -> Iterator[str]:
 
 def ask_all(queue: Any, keys: Iterator[str]) -> None:
     """Ask about one text after another until none is left, or the user quits."""
-    done = 0
-    while items := queue.upcoming():
+    done, first = 0, None
+    while items := queue.upcoming(first=first):
         answer = ask(queue, items[0], keys)
         if answer == "q":
             return
         if answer == "u":
             undone = queue.log.undo()
             say("undone" if undone else "there is nothing to undo")
+            first = undone.text if undone else items[0].text
             continue
+        first = None
         done += answer == "accept"
         if done and done % FIT_EVERY == 0 and answer == "accept":
             print_fit(queue)
