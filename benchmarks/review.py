@@ -3,7 +3,7 @@
 For each of ten draws the test documents are parted at random: some are there to be
 reviewed, with their true labels as the answers, the others are judged. Reviewed texts
 come at random or as `textcapsules review` asks for them. Thresholds change as
-`textcapsules calibrate` would change them: not if the estimate says that they are worse.
+`textcapsules calibrate` would change them: not if they are estimated to be worse.
 
 Nothing is chosen here: the strengths of the prior were chosen on joined dev documents.
 
@@ -13,6 +13,8 @@ Nothing is chosen here: the strengths of the prior were chosen on joined dev doc
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,9 @@ POOL = 0.5  # share of the documents that may be reviewed
 SINGLE = 0.95  # share of tickets with one topic, in the mixture
 
 
-def matrix(labels: list[tuple[str, ...]], names: tuple[str, ...]) -> NDArray[np.bool_]:
+def matrix(
+    labels: Sequence[tuple[str, ...]], names: tuple[str, ...]
+) -> NDArray[np.bool_]:
     """Return which labels each text has, (N, J)."""
     return np.array([[name in row for name in names] for row in labels])
 
@@ -70,7 +74,10 @@ def simulate(model: TextClassifier, scores: NDArray, truth: NDArray) -> dict[str
                 fitted = thresholds
                 if n:
                     result = fit_reviews(
-                        scores[chosen], truth[chosen], model.labels.names, thresholds
+                        scores[chosen],
+                        truth[chosen],
+                        model.labels.names,
+                        thresholds.tolist(),
                     )
                     fitted = thresholds if result.is_worse else np.array(result.after)
                 decided = past(scores[judged], fitted)
@@ -127,7 +134,7 @@ def main() -> None:
             "several": int((truth.sum(1) > 1).sum()),
             "exact_match": summary(figures),
         }
-        print(name, json.dumps(record["results"][name], indent=1))
+        sys.stdout.write(f"{name} {json.dumps(record['results'][name], indent=1)}\n")
         write_json(given.out, record)
 
 

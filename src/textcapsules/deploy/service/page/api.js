@@ -40,7 +40,10 @@ async function call(path, options = {}) {
   }
 }
 
-export const models = () => call("v1/models");
+export const get = (path) => call(path);
+export const post = (path, value) => call(path, { method: "POST", body: JSON.stringify(value) });
+
+export const models = () => get("v1/models");
 
 /** Predict texts; returns one prediction per text. */
 export async function predict(request, signal) {

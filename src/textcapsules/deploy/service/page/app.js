@@ -1,5 +1,6 @@
 // The page: texts side by side, one threshold for all, a link that restores everything.
 
+import * as api from "./api.js";
 import { keepToken, models } from "./api.js";
 import { Card } from "./card.js";
 import { calibratedRange, ruleText } from "./decide.js";
@@ -21,6 +22,7 @@ async function start() {
     const reply = await models();
     served = reply.models;
     settings.limits = reply.limits;
+    settings.review = reply.review;
   } catch (error) {
     refused(error);
     return;
@@ -31,6 +33,11 @@ async function start() {
   byId("model-field").hidden = served.length < 2;
   table ??= new Table(settings);
   restore();
+  if (settings.review && byId("review").hidden) {
+    byId("review").hidden = false;
+    const { mount } = await import("./review.js");
+    await mount(byId("review"), { api, settings });
+  }
 }
 
 /** Show a refusal above all texts; ask for the token if it is missing. */
