@@ -110,7 +110,15 @@ def test_common_options_are_few_and_the_ones_people_ask_for() -> None:
         for section, kind in SECTIONS.items()
     }
     assert {section: names for section, names in common.items() if names} == {
-        "data": ["source", "text_column", "label_column", "separator", "dev", "test"],
+        "data": [
+            "source",
+            "text_column",
+            "label_column",
+            "separator",
+            "dev",
+            "test",
+            "add",
+        ],
         "text": ["max_tokens", "vectors", "encoder"],
         "model": ["architecture"],
         "train": [

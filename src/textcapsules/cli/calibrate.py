@@ -149,20 +149,24 @@ def check_options(
 def print_fit(fitted: Any) -> None:
     """Print both estimates, and the thresholds before and after."""
     rows = []
-    for name, figures in (("present", fitted.present), ("new", fitted.new)):
+    for name, figures in (
+        ("before", fitted.value_before),
+        ("after", fitted.value_after),
+    ):
         row = [name]
         for key in ("exact_match", "micro_f1"):
             low, high = getattr(figures, f"{key}_interval")
             row += [percent(getattr(figures, key)), f"{percent(low)}-{percent(high)}"]
         rows.append(row)
     print_table(
-        f"{fitted.texts} reviewed texts; estimated on {fitted.new.texts} ({fitted.on})",
+        f"{fitted.texts} reviewed texts; estimated on {fitted.value_after.texts} of "
+        f"them ({fitted.on})",
         ("thresholds", "exact match", "95 %", "micro F1", "95 %"),
         rows,
     )
     pairs = zip(fitted.labels, fitted.before, fitted.after, strict=True)
     thresholds = [(name, f"{old:.3f}", f"{new:.3f}") for name, old, new in pairs]
-    print_table("thresholds", ("label", "present", "new"), thresholds)
+    print_table("thresholds", ("label", "before", "after"), thresholds)
 
 
 def outcome(fitted: Any, written: Path | None, *, is_taken: bool, task: str) -> str:

@@ -3,7 +3,7 @@
 import string
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,7 +88,8 @@ def review(
             classifier, texts, log, random_share=random_share, on_texts=on_texts
         )
     try:
-        with key_presses() as keys:
+        # Ctrl-C is as good as q: all decisions are on the disk.
+        with suppress(KeyboardInterrupt), key_presses() as keys:
             ask_all(queue, keys)
     finally:
         names = {
@@ -144,15 +145,17 @@ def keys_of_lines() -> Iterator[str]:
 
 def ask_all(queue: Any, keys: Iterator[str]) -> None:
     """Ask about one text after another until none is left, or the user quits."""
-    done = 0
-    while items := queue.upcoming():
+    done, first = 0, None
+    while items := queue.upcoming(first=first):
         answer = ask(queue, items[0], keys)
         if answer == "q":
             return
         if answer == "u":
             undone = queue.log.undo()
             say("undone" if undone else "there is nothing to undo")
+            first = undone.text if undone else items[0].text
             continue
+        first = None
         done += answer == "accept"
         if done and done % FIT_EVERY == 0 and answer == "accept":
             print_fit(queue)

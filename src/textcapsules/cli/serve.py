@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import Device, Json
 from textcapsules.cli.show import print_json, say
 
@@ -89,6 +90,26 @@ def serve(
             "for a service behind a proxy."
         ),
     ] = 256,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of texts to review over HTTP and on the page, with one model.",
+        ),
+    ] = None,
+    reviewed: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table to write the reviewed texts to; each decision is saved at once "
+            "in a log beside it.",
+        ),
+    ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of --review that holds the texts; by default the one that the "
+            "model was trained with."
+        ),
+    ] = None,
     device: Device = "auto",
     threads: Annotated[
         int | None,
@@ -113,8 +134,16 @@ def serve(
       textcapsules serve runs/demo/model
 
       textcapsules serve tickets=runs/demo/model news=runs/news --port 9000
+
+      textcapsules serve runs/demo/model --review new.csv --reviewed reviewed.csv
     """
+    if (review is None) != (reviewed is None):
+        raise ConfigError(
+            "review and reviewed must be given together: the texts, and where the "
+            "decisions go; got one of them."
+        )
     from textcapsules.deploy.service.limits import Limits
+    from textcapsules.deploy.service.run import ReviewFiles
     from textcapsules.deploy.service.run import serve as run
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
@@ -141,6 +170,9 @@ def serve(
         ),
         device=device,
         threads=threads,
+        review=None
+        if review is None or reviewed is None
+        else ReviewFiles(review, reviewed, text_column),
         on_ready=announce(json=json),
     )
 

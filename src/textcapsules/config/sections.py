@@ -91,6 +91,13 @@ class DataConfig(Checked):
     test: str | None = option(
         None, "File of test texts, on which nothing is chosen", common=True
     )
+    add: str | None = option(
+        None,
+        "File of reviewed texts with all their labels, as `textcapsules review` "
+        "writes it, to train on as well; a text that --data has too gets the reviewed "
+        "labels",
+        common=True,
+    )
     dev_fraction: float = option(
         0.1,
         "Share of the training texts held out for development when there is no "

@@ -16,6 +16,7 @@ from textcapsules.config import DataConfig
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.corpora import available, read_corpus
 from textcapsules.data.example import Corpus, Example
+from textcapsules.data.reviews import read_reviews
 from textcapsules.data.split import hold_out
 from textcapsules.data.table import read_numbered
 from textcapsules.data.tickets import TICKETS, read_tickets
@@ -50,6 +51,12 @@ def list_corpora(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
 
 def load_corpus(config: DataConfig) -> Corpus:
     """Return the corpus that `config.source` names, split for one run."""
+    corpus = load_source(config)
+    return corpus if config.add is None else with_reviews(corpus, config, config.add)
+
+
+def load_source(config: DataConfig) -> Corpus:
+    """Return the corpus that `config.source` names, without reviewed texts."""
     name = config.source
     if not is_file(name):
         refuse_files(config)
@@ -78,7 +85,8 @@ def load_split(config: DataConfig, split: str) -> Sequence[Example]:
         raise DataError(f"split must be train, dev or test; got {split!r}.")
     if is_file(config.source) and split == "test" and config.test is None:
         return read_file(config, config.source)
-    return getattr(load_corpus(config), split)
+    # No test set depends on the texts that were added to train on.
+    return getattr((load_source if split == "test" else load_corpus)(config), split)
 
 
 def load_numbered(config: DataConfig) -> tuple[list[tuple[int, Example]], str]:
@@ -155,6 +163,49 @@ def corpus_of_file(config: DataConfig) -> Corpus:
     task = "multi-label" if several else "single-label"
     return Corpus(
         Path(config.source).name, labels, train, dev, test, task, "words", facts
+    )
+
+
+def with_reviews(corpus: Corpus, config: DataConfig, path: str) -> Corpus:
+    """Return a corpus that is trained on reviewed texts as well.
+
+    They are training texts, never dev texts: a few texts with several labels among the
+    dev texts would be taken for what the thresholds must suit. A text of the corpus
+    that was reviewed has the reviewed labels alone.
+    """
+    reviews = read_reviews(
+        path,
+        text_column=config.text_column,
+        label_column=config.label_column,
+        separator=config.separator,
+    )
+    for review in reviews:
+        for label in review.labels:
+            if label not in corpus.labels:
+                raise DataError(
+                    f"{path} must have labels of {corpus.name}: "
+                    f"{', '.join(corpus.labels)}; got {label!r}. Correct it, or add "
+                    "texts of that label to --data."
+                )
+    reviewed = {review.text for review in reviews}
+    kept, dev = (
+        [example for example in part if example.text not in reviewed]
+        for part in (corpus.train, corpus.dev)
+    )
+    added = [Example(review.text, review.labels) for review in reviews]
+    several = any(len(example.labels) != 1 for example in added)
+    replaced = len(corpus.train) + len(corpus.dev) - len(kept) - len(dev)
+    facts = {
+        "file": Path(path).name,
+        "sha256": file_sha256(path),
+        "texts": len(added),
+        "replaced": replaced,
+    }
+    return corpus._replace(
+        train=[*kept, *added],
+        dev=dev,
+        task="multi-label" if several else corpus.task,
+        facts={**corpus.facts, "added": facts},
     )
 
 

@@ -216,6 +216,7 @@ def without_paths(classifier: TextClassifier) -> TextClassifier:
             "data_dir": None,
             "dev": name(data.dev),
             "test": name(data.test),
+            "add": name(data.add),
         },
         text={"vectors": name(text.vectors), "encoder": name(text.encoder)},
     )

@@ -552,7 +552,10 @@ def class_names(classes: NDArray) -> tuple[str, ...]:
 
 
 # Options that describe files or follow from the arguments; callers may not set them.
-NOT_OPTIONS = ("source", "data_dir", "fold", "dev", "test", "seed", "device", "task")
+NOT_OPTIONS = (
+    *("source", "data_dir", "fold", "dev", "test", "add"),
+    *("seed", "device", "task"),
+)
 
 
 def make_config(

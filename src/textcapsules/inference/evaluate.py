@@ -154,7 +154,7 @@ def evaluation_data(
             )
         return data
     # The columns are those of the training file; how that file was written is not.
-    of_file = ("dev", "test", "delimiter", "encoding", "skip_empty")
+    of_file = ("dev", "test", "add", "delimiter", "encoding", "skip_empty")
     fresh = {name: getattr(DataConfig(), name) for name in of_file}
     data = config.replace(data={**fresh, **changes}).data
     is_same = Path(data.source).resolve() == Path(config.data.source).resolve()

@@ -61,15 +61,15 @@ class Estimate(NamedTuple):
 
 
 class Recalibration(NamedTuple):
-    """New thresholds and, by leaving out, what they and the present ones are worth."""
+    """New thresholds, and what they and those before any review are worth."""
 
     labels: tuple[str, ...]
-    before: tuple[float, ...]  # thresholds
+    before: tuple[float, ...]  # thresholds that owe nothing to reviewed texts
     after: tuple[float, ...]
     texts: int  # reviewed
     on: str  # the texts that the estimates are for
-    present: Estimate
-    new: Estimate
+    value_before: Estimate
+    value_after: Estimate  # by leaving out
     is_worse: bool  # the new ones, on all reviewed texts
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,8 +77,8 @@ class Recalibration(NamedTuple):
         values = self._asdict()
         return {
             **values,
-            "present": self.present._asdict(),
-            "new": self.new._asdict(),
+            "value_before": self.value_before._asdict(),
+            "value_after": self.value_after._asdict(),
         }
 
 
@@ -103,9 +103,20 @@ def recalibrate(
     return fit_reviews(
         classifier.scores(texts),
         targets,
-        classifier.labels,
+        classifier.labels.names,
+        unreviewed(classifier),
         None if is_random is None else np.asarray(is_random, dtype=bool),
     )
+
+
+def unreviewed(classifier: TextClassifier) -> tuple[float, ...]:
+    """Return a model's thresholds from before any review.
+
+    They are the prior also if it was recalibrated since: texts that were reviewed must
+    not count twice.
+    """
+    known = classifier.record.get("calibration", {}).get("before_reviews")
+    return classifier.labels.thresholds if known is None else tuple(known)
 
 
 def reviewed_targets(
@@ -135,16 +146,25 @@ def reviewed_targets(
 def fit_reviews(
     scores: NDArray,
     targets: NDArray,
-    labels: Labels,
+    names: Sequence[str],
+    thresholds: Sequence[float],
     is_random: NDArray[np.bool_] | None = None,
 ) -> Recalibration:
-    """Fit thresholds to scores (N, J) of reviewed texts, and estimate their worth."""
-    present = np.asarray(labels.thresholds)
+    """Fit thresholds to reviewed texts, and estimate what they are worth.
+
+    Args:
+        scores: (N, J).
+        targets: (N, J), all labels of each text.
+        names: of the J labels.
+        thresholds: those before any review, (J,).
+        is_random: which texts were drawn at random; by default all.
+    """
+    present = np.asarray(thresholds)
     before = past(scores, present)
     after = decide_left_out(scores, targets, present)
     if is_random is None or not is_random.any():
         rows = np.ones(len(scores), dtype=bool)
-        on = "all" if is_random is None else "all, none of them drawn at random"
+        on = "all" if is_random is None else "all; none was drawn at random"
     else:
         rows, on = is_random, "those drawn at random"
     figures = [
@@ -152,13 +172,13 @@ def fit_reviews(
         for each in (before, after)
     ]
     return Recalibration(
-        labels=labels.names,
-        before=tuple(labels.thresholds),
+        labels=tuple(names),
+        before=tuple(thresholds),
         after=tuple(reviewed_thresholds(scores, targets, present).tolist()),
         texts=len(scores),
         on=on,
-        present=estimate(before[rows], targets[rows]),
-        new=estimate(after[rows], targets[rows]),
+        value_before=estimate(before[rows], targets[rows]),
+        value_after=estimate(after[rows], targets[rows]),
         is_worse=figures[1] < figures[0],
     )
 
@@ -223,8 +243,9 @@ def describe(fitted: Recalibration) -> dict[str, Any]:
     """Return what a model's record says about its thresholds."""
     return {
         "thresholds": list(fitted.after),
-        "value": fitted.new.exact_match,
-        "interval": list(fitted.new.exact_match_interval),
+        "before_reviews": list(fitted.before),
+        "value": fitted.value_after.exact_match,
+        "interval": list(fitted.value_after.exact_match_interval),
         "objective": "exact-match",
         "documents": fitted.texts,
         "on": f"{fitted.texts} reviewed texts",

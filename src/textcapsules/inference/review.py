@@ -20,6 +20,7 @@ from textcapsules.inference.recalibrate import (
     fit_reviews,
     past,
     reviewed_targets,
+    unreviewed,
 )
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training.calibrate import logit
@@ -92,13 +93,17 @@ class ReviewQueue:
         limits = logit(np.asarray(self.classifier.labels.thresholds))
         return np.abs(logit(self.scores) - limits).min(1)
 
-    def upcoming(self, n: int = 1) -> list[Item]:
-        """Return the next texts, the first of them to be decided first."""
+    def upcoming(self, n: int = 1, first: str | None = None) -> list[Item]:
+        """Return the next texts in order; `first` is one that comes before others."""
         done = set(self.log.decided())
         slot = sum(text in self.row for text in done)
         uncertain = iter(np.argsort(self.margins(), kind="stable").tolist())
         random = iter(self.random_order)
         items: list[Item] = []
+        if first in self.row and first not in done:
+            done.add(first)
+            items.append(self.item(self.row[first]))
+            slot += 1
         while len(items) < n and slot < len(self.texts):
             share = self.random_share
             is_random = int((slot + 1) * share) > int(slot * share)
@@ -176,15 +181,16 @@ class ReviewQueue:
                 for text in (review.text for review in reviews)
             ]
         )
-        labels = self.classifier.labels
+        names = self.classifier.labels.names
         targets = reviewed_targets(
-            labels.names,
+            names,
             [review.text for review in reviews],
             [review.labels for review in reviews],
             str(self.log.path),
         )
         is_random = np.array([review.is_random for review in reviews])
-        return fit_reviews(scores, targets, labels, is_random)
+        before = unreviewed(self.classifier)
+        return fit_reviews(scores, targets, names, before, is_random)
 
 
 def as_bytes(text: str) -> bytes:
@@ -194,10 +200,10 @@ def as_bytes(text: str) -> bytes:
 
 def expected(fitted: Recalibration) -> str:
     """Return a sentence: what is expected of new thresholds, and on which texts."""
-    new, present = fitted.new, fitted.present
-    low, high = new.exact_match_interval
+    before, after = fitted.value_before, fitted.value_after
+    low, high = after.exact_match_interval
     return (
-        f"all labels right in {new.exact_match:.0%} of the texts ({low:.0%} to "
-        f"{high:.0%}) with new thresholds, in {present.exact_match:.0%} with the "
-        f"present ones; estimated on {new.texts} texts ({fitted.on})"
+        f"all labels right in {after.exact_match:.0%} of the texts ({low:.0%} to "
+        f"{high:.0%}) with new thresholds, in {before.exact_match:.0%} with those "
+        f"before the review; estimated on {after.texts} texts ({fitted.on})"
     )

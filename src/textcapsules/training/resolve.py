@@ -25,7 +25,8 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
     if select == "auto":
         select = "joined" if task == "multi-label" else "accuracy"
     text, embeddings = resolve_text(config, corpus)
-    has_several = any(len(example.labels) > 1 for example in corpus.train)
+    # A reviewed text may have several labels, or none at all.
+    has_several = any(len(example.labels) != 1 for example in corpus.train)
     several = task == "multi-label" or config.train.joined > 0 or has_several
     return config.replace(
         text=text,

@@ -104,7 +104,6 @@ window.fetch = async (path, options = {}) => {
   window.asked.push([path, request]);
   if (window.isDown) throw new TypeError("down");
   if (path === "v1/models") return reply(canned.models);
-  if (path === "v1/review") return reply({}, canned.review);
   if (path !== "v1/predict") return reply({});
   const predictions = request.texts.map((text, n) => {
     const found = structuredClone(canned.answers[text] ?? canned.answers["*"]);
@@ -144,8 +143,8 @@ def visit(browser, site):  # noqa: F811
     """Return a function that opens the page with answers of its own."""
     added = []
 
-    def open_page(text=TEXT, *, review=404, models=MODELS):
-        canned = {"models": models, "review": review}
+    def open_page(text=TEXT, *, review=False, models=MODELS):
+        canned: dict[str, Any] = {"models": {**models, "review": review}}
         canned["answers"] = {"*": ANSWER, ASIDE: OUTSIDE}
         source = DOUBLE % json.dumps(canned)
         command = "Page.addScriptToEvaluateOnNewDocument"
@@ -345,9 +344,7 @@ def test_what_depends_on_the_threshold_is_asked_anew_when_the_slider_rests(visit
             threshold,
         )
     assert texts(page, ".given .pick .name") == ["billing", "crash", "login"]
-    wait(
-        page, "return window.asked.length > arguments[0]", asked + 2
-    )  # + models, review
+    wait(page, "return window.asked.length > arguments[0]", asked + 1)  # + models
     wait(page, "return !document.querySelector('[aria-busy]')")
     assert [request.get("threshold") for request in requests(page)[asked:]] == [0.3]
     find(page, ".change button").click()
@@ -398,7 +395,7 @@ def test_without_a_review_there_is_no_tab(visit):
 
 
 def test_tabs_are_reached_by_keys_and_the_review_is_mounted_once(visit):
-    page = visit(review=200)
+    page = visit(review=True)
     wait(page, "return !document.getElementById('tab-review').hidden")
     assert requests(page, "v1/review/next") == []  # not before it is opened
     page.execute_script("document.getElementById('tab-text').focus()")

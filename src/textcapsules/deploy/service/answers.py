@@ -50,6 +50,7 @@ class Service:
         threads: int | None = None,
     ) -> None:
         self.models, self.limits = dict(models), limits
+        self.has_review = False  # whether texts can be reviewed, too
         self.batcher = Batcher(
             self.score,
             queue=limits.queue,
@@ -127,6 +128,7 @@ class Service:
                 "characters": limits.max_characters,
                 "bytes": limits.max_bytes,
             },
+            "review": self.has_review,
         }
 
 

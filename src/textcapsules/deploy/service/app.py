@@ -20,6 +20,7 @@ from textcapsules.deploy.service.guard import (
     OuterGuard,
     TokenGuard,
 )
+from textcapsules.deploy.service.review import ReviewDesk, add_review_routes
 from textcapsules.deploy.service.schema import (
     ErrorReply,
     ModelList,
@@ -66,6 +67,7 @@ def create_app(
     token: str | None = None,
     origins: Sequence[str] = (),
     hosts: Iterable[str] = LOOPBACK,
+    desk: ReviewDesk | None = None,
 ) -> FastAPI:
     """Return the application.
 
@@ -74,6 +76,7 @@ def create_app(
         token: clients must send it, except for the page and the health checks.
         origins: web pages of other origins that may call the service.
         hosts: names the service answers to, `*` for any.
+        desk: the review, if there is one.
     """
 
     @asynccontextmanager
@@ -81,6 +84,8 @@ def create_app(
         service.batcher.start()
         yield
         service.batcher.stop()
+        if desk is not None:
+            desk.close()
 
     app = FastAPI(
         title="textcapsules",
@@ -92,6 +97,9 @@ def create_app(
     )
     add_error_replies(app)
     add_routes(app, service)
+    if desk is not None:
+        add_review_routes(app, service, desk, REFUSALS)
+        service.has_review = True
     add_page(app)
     # Added from the inside out.
     limits = service.limits

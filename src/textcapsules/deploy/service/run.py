@@ -14,7 +14,7 @@ from importlib import import_module
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,11 @@ from textcapsules.base.errors import (
     TextCapsulesError,
 )
 from textcapsules.config import CAPSULES
+from textcapsules.data.reviews import ReviewLog, check_export, log_path
+from textcapsules.data.table import stream_table
 from textcapsules.deploy.service.limits import Limits
+from textcapsules.inference.recalibrate import model_identity
+from textcapsules.inference.review import ReviewQueue
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.kernels.cpu import route as kernels
 
@@ -33,13 +37,14 @@ if TYPE_CHECKING:
     import uvicorn
 
     from textcapsules.deploy.service.answers import Service
+    from textcapsules.deploy.service.review import ReviewDesk
 
 try:
     import resource
 except ImportError:  # not on Windows
     resource = None
 
-__all__ = ["check_start", "read_token", "serve", "server_config"]
+__all__ = ["ReviewFiles", "check_start", "read_token", "serve", "server_config"]
 
 TOKEN = re.compile(r"[\x21-\x7e]{16,}")
 ORIGIN = re.compile(r"\*|https?://[^\s/?#]+")
@@ -52,6 +57,14 @@ NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 WARM_UP = ["warm up", "the quick brown fox jumps over the lazy dog " * 4]
 
 
+class ReviewFiles(NamedTuple):
+    """The texts to review, and the table of those reviewed, its log beside it."""
+
+    texts: Path
+    out: Path
+    text_column: str | None = None  # by default the one that the model was trained with
+
+
 def serve(
     places: Sequence[str],
     *,
@@ -62,6 +75,7 @@ def serve(
     limits: Limits | None = None,
     device: str = "auto",
     threads: int | None = None,
+    review: ReviewFiles | None = None,
     on_ready: Callable[[str, list[str]], None] = lambda url, names: None,
 ) -> None:
     """Serve models until SIGINT or SIGTERM, then answer all accepted requests.
@@ -76,6 +90,7 @@ def serve(
         device: where the models run.
         threads: of the model on a CPU; by default all cores but one, which is left
             to the connections.
+        review: the texts to review over HTTP and where to save it, with one model.
         on_ready: called with the address and the models' names when the service runs.
     """
     require_extra()
@@ -84,6 +99,10 @@ def serve(
     check_reach(host, origins, local=local, token=token)
     raise_open_files(limits.max_connections)
     folders = name_models(places)
+    if review is not None and len(folders) > 1:
+        raise ConfigError(
+            f"review must go with one model; got {len(folders)}. Serve one at a time."
+        )
     with listening_socket(host, port) as listener:
         models = load_models(folders, device)
         from textcapsules.deploy.service.answers import Service
@@ -91,7 +110,8 @@ def serve(
 
         service = Service(models, limits, threads or max(1, (os.cpu_count() or 1) - 1))
         hosts = {*LOOPBACK, listener.getsockname()[0]} if local else ("*",)
-        app = create_app(service, token=token, origins=origins, hosts=hosts)
+        desk = None if review is None else open_desk(review, folders, models)
+        app = create_app(service, token=token, origins=origins, hosts=hosts, desk=desk)
         url, config = url_of(listener), server_config(app, service)
         loading = threading.Thread(target=load_kernels, args=(models,), daemon=True)
 
@@ -109,6 +129,26 @@ def load_kernels(models: Mapping[str, TextClassifier]) -> None:
     """
     if any(each.config.model.architecture in CAPSULES for each in models.values()):
         kernels.load(torch.float32, backward=False)
+
+
+def open_desk(
+    review: ReviewFiles,
+    folders: Mapping[str, Path],
+    models: Mapping[str, TextClassifier],
+) -> "ReviewDesk":
+    """Return the review of the one model that is served."""
+    from textcapsules.deploy.service.review import ReviewDesk
+
+    [(name, folder)] = folders.items()
+    log = ReviewLog(log_path(review.out), model_identity(folder))
+    check_export(log, review.out)
+    column = review.text_column or models[name].config.data.text_column
+    texts: list[str] = []
+    for batch in stream_table(review.texts, text_column=column, columns=()):
+        texts += batch.column(column).to_pylist()
+    queue = ReviewQueue(models[name], texts, log)
+    queue.fit()  # scores texts of earlier reviews, before the service uses the model
+    return ReviewDesk(queue, name, folder, review.out)
 
 
 def name_models(places: Sequence[str]) -> dict[str, Path]:

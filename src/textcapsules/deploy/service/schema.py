@@ -19,7 +19,11 @@ __all__ = [
     "ModelList",
     "PredictReply",
     "PredictRequest",
+    "RecalibrateRequest",
     "RefusedError",
+    "ReviewDecision",
+    "ReviewState",
+    "ReviewUndo",
     "StatusReply",
     "add_error_replies",
     "error_reply",
@@ -197,6 +201,73 @@ class ModelList(BaseModel):
 
     models: list[ModelReply]
     limits: LimitsReply
+    review: Annotated[bool, Field(description="Whether there are texts to review.")]
+
+
+class ReviewDecision(BaseModel):
+    """All labels of a text that was reviewed, or that it is skipped."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    labels: Annotated[
+        list[str], Field(description="All of them; none if it deserves none.")
+    ] = []
+    skip: Annotated[bool, Field(strict=True)] = False
+
+
+class ReviewUndo(BaseModel):
+    """Which decision to undo."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Annotated[str | None, Field(description="By default the last one.")] = None
+
+
+class RecalibrateRequest(BaseModel):
+    """Whether to take new thresholds in any case."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    force: Annotated[
+        bool,
+        Field(strict=True, description="Also if they are estimated to be worse."),
+    ] = False
+
+
+class ReviewItem(BaseModel):
+    """The next text to review, with the labels proposed."""
+
+    text: str
+    labels: list[str]
+    scores: dict[str, float]
+    random: Annotated[
+        bool, Field(description="Drawn at random rather than for its uncertainty.")
+    ]
+    explanation: ExplanationReply | None
+
+
+class ReviewLast(BaseModel):
+    """The last decision that is not undone."""
+
+    id: str
+    text: str
+    labels: list[str]
+
+
+class ReviewState(BaseModel):
+    """How far a review is, and what comes next."""
+
+    model: str
+    labels: list[ClassReply]
+    reviewed: int
+    skipped: int
+    left: int
+    item: ReviewItem | None
+    last: ReviewLast | None
+    estimate: Annotated[
+        str | None, Field(description="What new thresholds are expected to reach.")
+    ]
 
 
 class StatusReply(BaseModel):

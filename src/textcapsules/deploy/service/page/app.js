@@ -50,6 +50,7 @@ async function start() {
     const reply = await api.models();
     served = reply.models;
     settings.limits = reply.limits;
+    settings.review = reply.review;
   } catch (error) {
     if (error.status !== 401 && byId("fault").hidden) {
       byId("fault").textContent = `The service does not answer as expected: ${error.message}`;
@@ -69,12 +70,8 @@ async function start() {
 }
 
 /** Show the review tab if the service has something to review. */
-async function offerReview() {
-  try {
-    await api.get("v1/review", { quiet: true });
-  } catch {
-    return;
-  }
+function offerReview() {
+  if (!settings.review) return;
   byId("tab-review").hidden = false;
   const mount = async () => {
     const { mount } = await import("./review.js");

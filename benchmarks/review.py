@@ -1,0 +1,142 @@
+"""How much a few reviewed texts are worth: exact match before and after.
+
+For each of ten draws the test documents are parted at random: some are there to be
+reviewed, with their true labels as the answers, the others are judged. Reviewed texts
+come at random or as `textcapsules review` asks for them. Thresholds change as
+`textcapsules calibrate` would change them: not if they are estimated to be worse.
+
+Nothing is chosen here: the strengths of the prior were chosen on joined dev documents.
+
+    python benchmarks/review.py --reuters MODEL --reuters-svm MODEL --tickets MODEL \
+        --data-dir DATA --out benchmarks/results/review.json
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules import __version__
+from textcapsules.base.files import write_json
+from textcapsules.config import DataConfig
+from textcapsules.data.load import load_split
+from textcapsules.data.tickets import make_tickets
+from textcapsules.inference.recalibrate import fit_reviews, past
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.training.calibrate import best_threshold, exact_match, logit
+
+DRAWS = 10
+REVIEWS = (0, 10, 20, 50)
+POOL = 0.5  # share of the documents that may be reviewed
+SINGLE = 0.95  # share of tickets with one topic, in the mixture
+
+
+def matrix(
+    labels: Sequence[tuple[str, ...]], names: tuple[str, ...]
+) -> NDArray[np.bool_]:
+    """Return which labels each text has, (N, J)."""
+    return np.array([[name in row for name in names] for row in labels])
+
+
+def queue_order(scores: NDArray, thresholds: NDArray, order: NDArray) -> list[int]:
+    """Return rows as a review brings them up: uncertain ones, each fourth random."""
+    margins = np.abs(logit(scores) - logit(thresholds)).min(1)
+    uncertain, random = iter(np.argsort(margins, kind="stable")), iter(order)
+    rows: list[int] = []
+    while len(rows) < max(REVIEWS):
+        source = random if len(rows) % 4 == 3 else uncertain
+        rows.append(int(next(row for row in source if int(row) not in rows)))
+    return rows
+
+
+def simulate(model: TextClassifier, scores: NDArray, truth: NDArray) -> dict[str, Any]:
+    """Return exact match after so many reviews, one figure per draw."""
+    thresholds = np.array(model.labels.thresholds)
+    figures: dict[str, Any] = {"best fixed threshold, known afterwards": []}
+    for draw in range(DRAWS):
+        order = np.random.default_rng(draw).permutation(len(scores))
+        pool, judged = np.split(order, [int(POOL * len(order))])
+        several = truth[judged].sum(1) > 1
+        best = best_threshold(scores[judged], truth[judged])[1]
+        figures["best fixed threshold, known afterwards"].append(best)
+        orders = {
+            "random": list(range(len(pool))),
+            "as asked": queue_order(scores[pool], thresholds, np.arange(len(pool))),
+        }
+        for way, rows in orders.items():
+            for n in REVIEWS:
+                chosen = pool[rows[:n]]
+                fitted = thresholds
+                if n:
+                    result = fit_reviews(
+                        scores[chosen],
+                        truth[chosen],
+                        model.labels.names,
+                        thresholds.tolist(),
+                    )
+                    fitted = thresholds if result.is_worse else np.array(result.after)
+                decided = past(scores[judged], fitted)
+                figure = figures.setdefault(f"{way}, {n} reviews", {})
+                parts = {"all": np.ones(len(judged), bool), "several labels": several}
+                for part, among in parts.items():
+                    value = exact_match(decided[among], truth[judged][among])
+                    figure.setdefault(part, []).append(value)
+    return figures
+
+
+def summary(figures: Any) -> Any:
+    """Return means and standard deviations of the draws, in percent."""
+    if isinstance(figures, dict):
+        return {name: summary(value) for name, value in figures.items()}
+    values = 100 * np.array(figures)
+    return {"mean": round(values.mean(), 2), "sd": round(values.std(ddof=1), 2)}
+
+
+def main() -> None:
+    """Run the simulation on the models given, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("reuters", "reuters-svm", "tickets"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    record: dict[str, Any] = {
+        "version": __version__,
+        "draws": DRAWS,
+        "pool": POOL,
+        "single": SINGLE,
+        "results": {},
+    }
+    documents = load_split(
+        DataConfig(source="reuters-full", data_dir=given.data_dir), "test"
+    )
+    splits = make_tickets(n_train=1, n_dev=1, seed=7)
+    n_multi = round(len(splits.test) * (1 - SINGLE) / SINGLE)
+    tickets = [*splits.test, *splits.multi[:n_multi]]
+    sets = {
+        "reuters": [(each.text, each.labels) for each in documents],
+        "tickets": [(each.text, each.topics) for each in tickets],
+    }
+    for name in ("reuters", "reuters_svm", "tickets"):
+        model = TextClassifier.load(getattr(given, name), "cpu")
+        texts, labels = zip(*sets[name.split("_")[0]], strict=True)
+        truth = matrix(labels, model.labels.names)
+        figures = simulate(model, model.scores(list(texts)), truth)
+        record["results"][name] = {
+            "architecture": model.config.model.architecture,
+            "preset": model.config.preset,
+            "documents": len(texts),
+            "several": int((truth.sum(1) > 1).sum()),
+            "exact_match": summary(figures),
+        }
+        sys.stdout.write(f"{name} {json.dumps(record['results'][name], indent=1)}\n")
+        write_json(given.out, record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""New thresholds for a model and its folder, and the estimate of their worth."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from textcapsules.base.errors import DataError, InputError, ModelFolderError
+from textcapsules.inference import recalibrate as module
+from textcapsules.inference.recalibrate import (
+    decide_left_out,
+    estimate,
+    fit_reviews,
+    model_identity,
+    recalibrate,
+    save_copy,
+    save_in_place,
+    undo_thresholds,
+    wilson,
+)
+from textcapsules.model.classifier import FORMER, TextClassifier
+from textcapsules.training.calibrate import reviewed_thresholds
+from textcapsules.training.run import train
+from toy import model_copy, tiny_config, toy_file, toy_rows
+
+
+def reviewed(n: int = 12) -> tuple[list[str], list[list[str]]]:
+    rows = toy_rows(n, seed=9)
+    return [text for text, _ in rows], [[topic] for _, topic in rows]
+
+
+def test_each_text_is_judged_by_thresholds_of_the_others() -> None:
+    random = np.random.default_rng(0)
+    scores = random.random((9, 3)).astype(np.float32)
+    targets = random.random((9, 3)) < scores
+    present = np.full(3, 0.5)
+    decided = decide_left_out(scores, targets, present)
+    for row in range(9):
+        others = np.arange(9) != row
+        fitted = reviewed_thresholds(scores[others], targets[others], present)
+        assert decided[row].tolist() == (scores[row] >= fitted).tolist()
+
+
+def test_intervals() -> None:
+    assert wilson(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)  # Newcombe
+    assert wilson(1.0, 3)[1] == 1
+    assert wilson(0.0, 3)[0] == 0
+    targets = np.random.default_rng(0).random((40, 3)) < 0.5
+    figures = estimate(targets ^ (np.arange(40) % 4 == 0)[:, None], targets)
+    assert figures.exact_match == 0.75
+    low, high = figures.micro_f1_interval
+    assert low < figures.micro_f1 < high
+
+
+def test_the_estimate_is_for_texts_drawn_at_random() -> None:
+    scores = np.array([[0.9, 0.1]] * 8 + [[0.6, 0.4]] * 8, dtype=np.float32)
+    targets = np.array([[1, 0]] * 8 + [[0, 0]] * 8, dtype=bool)
+    labels = ("a", "b"), (0.5, 0.5)
+    everything = fit_reviews(scores, targets, *labels)
+    assert everything.value_before.exact_match == 0.5
+    assert everything.on == "all"
+    drawn = fit_reviews(scores, targets, *labels, np.arange(16) < 8)
+    assert drawn.value_before.exact_match == 1
+    assert drawn.value_after.texts == 8
+    assert drawn.after == everything.after  # all texts help to find them
+    assert not drawn.is_worse
+    none_drawn = fit_reviews(scores, targets, *labels, np.zeros(16, bool))
+    assert none_drawn.value_before.texts == 16
+
+
+def test_classifier_takes_thresholds_unless_they_are_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = TextClassifier.load(model_copy(tmp_path), "cpu")
+    before = model.labels
+    fitted = model.recalibrate(*reviewed())
+    assert not fitted.is_worse
+    assert model.labels.thresholds == fitted.after != before.thresholds
+    assert model.record["calibration"]["on"] == "12 reviewed texts"
+    model.labels = before
+    bad = lambda scores, targets, present: np.full(len(present), 0.999)  # noqa: E731
+    monkeypatch.setattr(module, "reviewed_thresholds", bad)
+    assert model.recalibrate(*reviewed()).is_worse
+    assert model.labels == before
+    model.recalibrate(*reviewed(), force=True)
+    assert set(model.labels.thresholds) == {0.999}
+
+
+def test_in_place_and_back(tmp_path: Path) -> None:
+    folder = model_copy(tmp_path)
+    identity = model_identity(folder)
+    original = (folder / "labels.json").read_bytes(), TextClassifier.load(folder).record
+    model = TextClassifier.load(folder, "cpu")
+    fitted = recalibrate(model, *reviewed())
+    save_in_place(model, fitted, folder)
+    assert model.labels.thresholds == fitted.after
+    loaded = TextClassifier.load(folder, "cpu")  # its sums are right
+    assert loaded.labels == model.labels
+    again = recalibrate(loaded, *reviewed(30))
+    assert again.before == fitted.before  # no text counts twice
+    save_in_place(loaded, again, folder)
+    assert model_identity(folder) == identity
+    assert undo_thresholds(folder).thresholds == fitted.after
+    undo_thresholds(folder)
+    restored = (folder / "labels.json").read_bytes(), TextClassifier.load(folder).record
+    assert restored == original
+    assert not (folder / FORMER).exists()
+    with pytest.raises(ModelFolderError, match="former thresholds"):
+        undo_thresholds(folder)
+
+
+def test_killed_at_any_write_the_folder_has_old_or_new_thresholds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from textcapsules.base import files
+
+    write, ends = files.Path.replace, set()
+    for allowed in range(8):
+        folder = model_copy(tmp_path / str(allowed))
+        model = TextClassifier.load(folder, "cpu")
+        before = model.labels.thresholds
+        fitted = recalibrate(model, *reviewed())
+        left = allowed
+
+        def die(self: Path, target: Path) -> Path:
+            nonlocal left
+            if not left:
+                raise KeyboardInterrupt
+            left -= 1
+            return write(self, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", die)
+            try:
+                save_in_place(model, fitted, folder)
+                is_done = True
+            except KeyboardInterrupt:
+                is_done = False
+        found = TextClassifier.load(folder, "cpu").labels.thresholds
+        assert found in (before, fitted.after)
+        ends.add((is_done, found == before))
+        if found != before:
+            assert undo_thresholds(folder).thresholds == before
+        if is_done:
+            break
+    assert ends == {(False, True), (False, False), (True, False)}
+
+
+def test_a_copy_is_another_folder_of_the_same_model(tmp_path: Path) -> None:
+    folder = model_copy(tmp_path)
+    model = TextClassifier.load(folder, "cpu")
+    fitted = recalibrate(model, *reviewed())
+    save_copy(model, fitted, tmp_path / "copy")
+    copy = TextClassifier.load(tmp_path / "copy", "cpu")
+    assert copy.labels.thresholds == fitted.after
+    assert model.labels.thresholds == fitted.before
+    assert model_identity(tmp_path / "copy") == model_identity(folder)
+    with pytest.raises(ModelFolderError, match="must be empty"):
+        save_copy(model, fitted, folder)
+
+
+@pytest.mark.parametrize("architecture", ["tfidf-svm", "tfidf-lr", "cnn"])
+def test_other_architectures(tmp_path: Path, architecture: str) -> None:
+    config = tiny_config(toy_file(tmp_path), model={"architecture": architecture})
+    model = train(config.replace(train={"epochs": 1}), tmp_path / "model")
+    fitted = model.recalibrate(*reviewed(20), force=True)
+    assert all(0 < each < 1 for each in fitted.after)
+    save_in_place(model, fitted, tmp_path / "model")
+    assert TextClassifier.load(tmp_path / "model").labels.thresholds == fitted.after
+
+
+def test_bad_reviews_are_refused(tmp_path: Path) -> None:
+    model = TextClassifier.load(model_copy(tmp_path), "cpu")
+    with pytest.raises(DataError, match="label must be one of birds, cats, dogs"):
+        recalibrate(model, ["a bird"], [["fish"]])
+    for labels in (["birds"], [["birds"], []], [[1]], []):
+        with pytest.raises(InputError, match="one list of names per text"):
+            recalibrate(model, ["a bird"], labels)  # type: ignore[arg-type]
