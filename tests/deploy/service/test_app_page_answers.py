@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from typing import Any
 
 import pytest
 
