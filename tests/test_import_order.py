@@ -35,16 +35,17 @@ ORDER = """
     model.baselines model.baselines.pooled model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
+    reasons.explanation reasons.couplings reasons.word_contributions reasons.methods
+    reasons.attributions reasons.strengths reasons.phrases reasons.trials
+    reasons.changes reasons.texts reasons.faithfulness reasons.choice reasons.corpus
+    reasons.routing_inspection reasons
     training training.losses training.metrics training.calibrate training.resolve
     training.machine training.prepare training.join training.selection training.outside
     training.optimise training.checkpoint training.start training.steps training.loop
     training.folder training.run
-    reasons.explanation reasons.couplings reasons.methods reasons.attributions
-    reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
-    reasons.routing_inspection reasons
     inference inference.evaluate inference.suspects inference.compare
-    inference.recalibrate inference.review inference.bulk
-    inference.bulk_ray inference.estimator inference.report
+    inference.recalibrate inference.review inference.bulk inference.bulk_ray
+    inference.estimator inference.report
     draw draw.palette draw.pictures draw.pages draw.report
     deploy deploy.service deploy.service.limits deploy.service.batching
     deploy.service.metrics deploy.service.schema deploy.service.answers

@@ -267,7 +267,8 @@ def render_explanations(
         reading=reading_help(explanations[0].method) if explanations else "",
         texts=[highlight(explanation, top=top) for explanation in explanations],
         heat_map=heat_map,
-        heat_caption="Strength of each phrase (rows) for each label (columns).",
+        heat_caption="How far the score of each label (columns) falls without each "
+        "phrase (rows).",
         histograms=histograms,
         colophon=colophon(),
     )
@@ -284,17 +285,21 @@ def phrase_matrix(
 ) -> tuple[list[str], list[str], NDArray]:
     """Return the strongest phrases of the predicted labels, all labels, and strengths.
 
-    A phrase's strength for any label is the sum of its tokens' strengths; the matrix of
-    strengths is (phrases, J).
+    A phrase's strength for any label is how far the label's score falls without it, as
+    in the text; where nothing was tried, the sum of its tokens' strengths. The matrix
+    of strengths is (phrases, J).
     """
     chosen = [label for label in explanation.labels if label.predicted]
     phrases = {(p.start, p.end): p for label in chosen for p in label.phrases[:top]}
     places = sorted(phrases)
+    tried = {(each.start, each.end): each.falls for each in explanation.trials}
     tokens = np.array([label.tokens for label in explanation.labels])  # (J, T)
     rows = [
-        tokens[:, [start <= t.start and t.end <= end for t in explanation.tokens]].sum(
-            1
-        )
+        tried[start, end]
+        if (start, end) in tried
+        else tokens[
+            :, [start <= t.start and t.end <= end for t in explanation.tokens]
+        ].sum(1)
         for start, end in places
     ]
     names = [label.label for label in explanation.labels]
@@ -346,13 +351,20 @@ def shade_cells(
     )
 
 
-def reading_help(method: str) -> str:
-    """Return a note on how to read highlights."""
+def reading_help(method: str, *, tried: bool = True) -> str:
+    """Return a note on how to read highlights.
+
+    Args:
+        method: that proposed the phrases.
+        tried: whether they were deleted to see how far a score falls.
+    """
+    strength = "how far the score falls when it is deleted" if tried else "its strength"
     return (
         "A phrase is underlined in the colour of the label it spoke for, and followed "
         "by the label's number. The darker the tint, the closer its strength is to the "
         "label's strongest phrase. Several lines below a phrase mean several labels. "
-        f"Each label has its score, each phrase its strength (method: {method})."
+        f"Each label has its score, each phrase {strength}. Phrases were proposed by "
+        f"{method}."
     )
 
 

@@ -1,7 +1,8 @@
 """What speaks for every label throughout a corpus, and where the model is wrong.
 
 Every text adds its phrases and words to the labels predicted for it, and to the orphan.
-Strengths are added up, so phrases that are both strong and frequent come first. Texts
+Strengths are the method's (no phrase is deleted and tried, of which there are too many)
+and are added up, so phrases that are both strong and frequent come first. Texts
 are read in pieces, and memory is bounded: when a label has too many phrases, the
 weakest half of them is dropped.
 """
@@ -118,7 +119,7 @@ def explain_corpus(
         on_texts: called with the number of texts done, piece by piece.
     """
     network = explainable_network(classifier)
-    method = settle_method(network, method)
+    method = settle_method(classifier, method)
     has_capsules = isinstance(network, CapsuleNetwork)
     labels = [LabelSums(name) for name in classifier.labels.names]
     orphan, errors = LabelSums(ORPHAN), Mistakes(mistakes)
@@ -161,6 +162,7 @@ def explain_stream(
             [example.text for example in piece],
             method=method,
             true=[example.labels for example in piece],
+            verify=False,
         )
         done += len(piece)
         if on_texts is not None:
