@@ -75,6 +75,12 @@ class Prepared(NamedTuple):
     dev: Encoded
     facts: dict[str, Any]
 
+    @property
+    def n_pieces(self) -> int | None:
+        """Return the vocabulary of a pretrained encoder, if there is one."""
+        pieces = isinstance(self.tokenizer, PieceTokenizer)
+        return self.tokenizer.n_pieces if pieces else None
+
 
 def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     """Build the vocabulary and a fresh network, which follow from the seeds.
