@@ -78,8 +78,8 @@ class Prepared(NamedTuple):
     @property
     def n_pieces(self) -> int | None:
         """Return the vocabulary of a pretrained encoder, if there is one."""
-        pieces = isinstance(self.tokenizer, PieceTokenizer)
-        return self.tokenizer.n_pieces if pieces else None
+        tokenizer = self.tokenizer
+        return tokenizer.n_pieces if isinstance(tokenizer, PieceTokenizer) else None
 
 
 def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
