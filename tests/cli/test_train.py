@@ -261,3 +261,39 @@ def test_ctrl_c_before_an_earlier_run_is_replaced_does_not_offer_it(
     monkeypatch.setattr(run, "prepare", stop)
     ran = run_cli("train", "--data", source, *TINY, "--out", "m", "--overwrite")
     assert (ran.code, ran.err) == (130, "textcapsules: interrupted.\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "file", "expected"),
+    [
+        ([], "", "best"),
+        (["--encoder", "tiny"], "", "encoder-frozen"),
+        (["--encoder", "tiny", "--preset", "best"], "", "best"),
+        ([], '[text]\nencoder = "tiny"\n', "encoder-frozen"),
+        (["--encoder", "tiny"], "[train]\nseed = 3\n", "encoder-frozen"),
+        (["--encoder", "tiny"], 'preset = "best"\n', "best"),
+    ],
+)
+def test_an_encoder_brings_its_own_preset(flags, file, expected, tmp_path):
+    if file:
+        (tmp_path / "run.toml").write_text(file)
+        flags = [*flags, "--config", str(tmp_path / "run.toml")]
+    ran = run_cli("train", "--data", "tickets", *flags, "--print-config", "--json")
+    assert json.loads(ran.out.splitlines()[-1])["preset"] == expected
+
+
+def test_the_preset_of_encoders_needs_one(source):
+    message = refusal("train", "--data", source, "--preset", "encoder-frozen")
+    assert "encoder must be given for the preset encoder-frozen; got none" in message
+
+
+def test_an_installed_encoder_is_offered_to_those_without_one(source, monkeypatch):
+    from textcapsules.text import encoder
+
+    monkeypatch.setattr(encoder, "is_installed", lambda _: True)
+    plain = ["--data", source, *TINY, "--epochs", 1, "--out", "m", "--overwrite"]
+    assert "--encoder all-MiniLM-L6-v2 usually" in run_cli("train", *plain).out
+    others = [*plain, "--architecture", "tfidf-lr"]
+    assert "--encoder" not in run_cli("train", *others).out
+    monkeypatch.setattr(encoder, "is_installed", lambda _: False)
+    assert "--encoder" not in run_cli("train", *plain).out

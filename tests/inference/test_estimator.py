@@ -462,6 +462,7 @@ def test_an_encoder_stands_under_the_capsules(tmp_path: Path) -> None:
     options = {"filters": 8, "capsule_types": 2, "capsule_size": 4}
     model = CapsuleClassifier(encoder=str(encoder), epochs=1, options=options)
     model.fit(["my cat purrs", "the dog barks"] * 10, ["cat", "dog"] * 10)
+    assert model.model_.config.preset == "encoder-frozen"
     again = pickle.loads(pickle.dumps(model))
     texts = ["my cat purrs. the dog barks."]
     assert again.predict_proba(texts).tolist() == model.predict_proba(texts).tolist()

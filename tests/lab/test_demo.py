@@ -3,12 +3,14 @@
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pages import check_page
 from textcapsules.base.errors import WriteError
+from textcapsules.config import RunConfig, default_preset
 from textcapsules.data import load, tickets
 from textcapsules.inference import compare
 from textcapsules.inference.compare import linear_rival
@@ -20,6 +22,7 @@ from textcapsules.training.prepare import prepare
 from textcapsules.training.run import train
 from textcapsules.training.selection import DevSet
 from tiny_encoder import write_encoder
+from toy import run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +57,29 @@ def test_demo_on_an_encoder_has_a_linear_layer_beside_it(tmp_path: Path) -> None
         "tfidf": "TF-IDF + logistic regression",
     }
     assert set(result.multi) == set(result.titles)
+
+
+def test_demo_takes_the_encoder_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[RunConfig] = []
+
+    def keep(folder: Path, *, config: RunConfig, **settings: Any) -> None:
+        trained.append(config)
+        raise WriteError("enough")
+
+    monkeypatch.setattr(demo, "run_demo", keep)
+    for installed in (True, False):
+        monkeypatch.setattr(demo, "is_installed", lambda _, it=installed: it)
+        for flags in ([], ["--no-encoder"], ["--encoder", "other"]):
+            run_cli("demo", "--out", tmp_path, *flags)
+    names = [config.text.encoder for config in trained]
+    assert names == ["all-MiniLM-L6-v2", None, "other", None, None, "other"]
+    presets = [config.preset for config in trained]
+    assert presets == [default_preset(name) for name in names]
+    both = run_cli("demo", "--no-encoder", "--encoder", "other")
+    assert both.code == 2 and "encoder must be left out with --no-encoder" in both.err
+    assert len(trained) == 6
 
 
 def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:

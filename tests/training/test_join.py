@@ -7,8 +7,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from textcapsules.config import TrainConfig
+from textcapsules.text.pieces import FIRST_PIECE, split_sentences
 from textcapsules.training import join
 from textcapsules.training.join import join_documents, joined_pairs
 
@@ -209,3 +211,27 @@ def test_of_one_of_two_joined_documents_a_stretch_is_kept() -> None:
     other, _ = join_documents(documents, np.eye(3), pairs, 200, share=0.25, seed=4)
     assert [ids.tolist() for ids in again] == [ids.tolist() for ids in joined]
     assert [ids.tolist() for ids in other] != [ids.tolist() for ids in joined]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_word_pieces_are_cut_between_sentences(share: float) -> None:
+    """Every sentence of a joined document is one of its texts', whole."""
+    n_pieces, random = 10, np.random.default_rng(0)
+
+    def sentence() -> NDArray:
+        rows = FIRST_PIECE + random.integers(n_pieces, size=random.integers(1, 6))
+        rows[0] += n_pieces
+        return rows
+
+    texts = [[sentence() for _ in range(n)] for n in (1, 2, 5, 3)]
+    documents = [np.concatenate(text) for text in texts]
+    pairs = np.array([[a, b] for a in range(4) for b in range(4) if a != b] * 10)
+    joined, _ = join_documents(
+        documents, np.eye(4), pairs, 400, share=share, n_pieces=n_pieces
+    )
+    whole = {tuple((rows - FIRST_PIECE) % n_pieces) for text in texts for rows in text}
+    lengths = set()
+    for document, pair in zip(joined, pairs, strict=True):
+        lengths.add(len(document) / sum(len(documents[row]) for row in pair))
+        assert {tuple(part) for part in split_sentences(document, n_pieces)} <= whole
+    assert min(lengths) < 1  # something was cut

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import Json, Overwrite
 from textcapsules.cli.report import warn_without_clouds
 from textcapsules.cli.serve import Port, announce
@@ -21,10 +22,18 @@ def demo(
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Pretrained encoder under the capsules, as for `train`, such as "
-            "all-MiniLM-L6-v2; takes some minutes."
+            help="Pretrained encoder under the capsules, as for `train`. "
+            "[dim]\\[default: all-MiniLM-L6-v2 if it is installed, else none][/]"
         ),
     ] = None,
+    no_encoder: Annotated[
+        bool,
+        typer.Option(
+            "--no-encoder",
+            help="Train on words alone, even if an encoder is installed: in about a "
+            "minute, with a smaller and faster model, but worse.",
+        ),
+    ] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the model in the end, with its page.")
     ] = False,
@@ -33,7 +42,7 @@ def demo(
 ) -> None:
     """Train on the embedded synthetic tickets, and print and report the results.
 
-    This takes about a minute on two cores and downloads nothing. Every training ticket
+    This takes some minutes on two cores and downloads nothing. Every training ticket
     has one topic; the tickets of the second test set have two or three each.
 
       textcapsules demo --out runs/demo
@@ -44,11 +53,15 @@ def demo(
     """
     from textcapsules.deploy.service.run import check_start
     from textcapsules.deploy.service.run import serve as run
-    from textcapsules.lab.demo import demo_config, run_demo
+    from textcapsules.lab.demo import demo_config, installed_encoder, run_demo
 
+    if no_encoder and encoder is not None:
+        raise ConfigError(
+            f"encoder must be left out with --no-encoder; got {encoder!r}. Choose one."
+        )
     if serve:
         check_start(port=port)
-    config = demo_config(encoder)
+    config = demo_config(None if no_encoder else encoder or installed_encoder())
     with training_bar(quiet=json) as watch:
         result = run_demo(out, config=config, overwrite=overwrite, **watch)
     rows = [

@@ -19,9 +19,11 @@ import typer
 from textcapsules.base.errors import ConfigError
 from textcapsules.config import (
     DEFAULT_PRESET,
+    ENCODER_PRESET,
     PRESETS,
     SECTIONS,
     RunConfig,
+    default_preset,
     preset,
     read_config,
 )
@@ -163,7 +165,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help=f"Set of defaults to start from: {', '.join(PRESETS)}. "
-        f"[dim]\\[default: {DEFAULT_PRESET}][/]",
+        f"[dim]\\[default: {DEFAULT_PRESET}; {ENCODER_PRESET} with --encoder][/]",
         callback=show_defaults,
         is_eager=True,
     ),
@@ -265,11 +267,12 @@ def resolve_config(
     preset_name: str | None, file: Path | None, flags: dict[str, dict[str, Any]]
 ) -> RunConfig:
     """Return the run: preset, then file, then flags; the later wins."""
+    encoder = flags.get("text", {}).get("encoder")
     if file is not None:
         if preset_name is not None:
             raise ConfigError(
                 "preset must stand in the file when one is given; got --preset too. "
                 "Leave out one of --preset and --config."
             )
-        return read_config(file).replace(**flags)
-    return preset(preset_name or DEFAULT_PRESET).replace(**flags)
+        return read_config(file, encoder=encoder).replace(**flags)
+    return preset(preset_name or default_preset(encoder)).replace(**flags)

@@ -4,16 +4,18 @@ A field is declared once, with its default and its help text; the TOML key, the 
 and the command-line flag follow from it. The fields' defaults are the paper's, which
 is preset `paper`; where the paper says nothing, they are our choice. Later values win:
 defaults, preset, TOML or JSON file, command-line flags. A run that names no preset is
-on `best` (`DEFAULT_PRESET`).
+on `best`, or on `encoder-frozen` if it names an encoder (`default_preset`).
 """
 
 from textcapsules.config.run import (
     DEFAULT_PRESET,
+    ENCODER_PRESET,
     FORMER,
     FORMER_SECTIONS,
     PRESETS,
     RunConfig,
     current_sections,
+    default_preset,
     from_dict,
     preset,
     read_config,
@@ -37,6 +39,7 @@ __all__ = [
     "CHARACTERS",
     "CLASSIC",
     "DEFAULT_PRESET",
+    "ENCODER_PRESET",
     "FORMER",
     "FORMER_SECTIONS",
     "PRESETS",
@@ -49,6 +52,7 @@ __all__ = [
     "TextConfig",
     "TrainConfig",
     "current_sections",
+    "default_preset",
     "from_dict",
     "preset",
     "read_config",

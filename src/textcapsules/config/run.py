@@ -22,11 +22,13 @@ from textcapsules.config.sections import (
 
 __all__ = [
     "DEFAULT_PRESET",
+    "ENCODER_PRESET",
     "FORMER",
     "FORMER_SECTIONS",
     "PRESETS",
     "RunConfig",
     "current_sections",
+    "default_preset",
     "from_dict",
     "preset",
     "read_config",
@@ -98,8 +100,9 @@ FORMER: dict[tuple[str, str], Any] = {
     ("train", "refuse"): False,
 }
 
-# The preset of a run that names none, on the command line and in a file of options.
-DEFAULT_PRESET = "best"
+# The preset of a run that names none, on the command line and in a file of options:
+# without a pretrained encoder, and with one.
+DEFAULT_PRESET, ENCODER_PRESET = "best", "encoder-frozen"
 
 # Former names of sections: files and records that have them stay readable.
 FORMER_SECTIONS = {"rival": "baseline"}
@@ -163,6 +166,19 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+# On a frozen pretrained encoder: preset best with a smaller network, since the states
+# know the words' context already. Found on dev (reproduction/FINDINGS.md).
+PRESETS["encoder-frozen"] = {
+    **PRESETS["best"],
+    "model": {
+        **PRESETS["best"]["model"],
+        "filters": 64,
+        "capsule_types": 8,
+        "capsule_size": 32,
+    },
+    "train": {**PRESETS["best"]["train"], "epochs": 6},
+}
+
 
 def preset(name: str) -> RunConfig:
     """Return the run that a preset stands for: every option at its default under it.
@@ -175,6 +191,15 @@ def preset(name: str) -> RunConfig:
     if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
     return RunConfig(preset=name).replace(**PRESETS[name])
+
+
+def default_preset(encoder: str | None) -> str:
+    """Return the name of the preset that a run on this encoder, or on none, stands on.
+
+    >>> default_preset(None), default_preset("thenlper/gte-small")
+    ('best', 'encoder-frozen')
+    """
+    return DEFAULT_PRESET if encoder is None else ENCODER_PRESET
 
 
 def current_sections(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,10 +217,16 @@ def current_sections(values: Mapping[str, Any]) -> dict[str, Any]:
     return {FORMER_SECTIONS.get(name, name): value for name, value in values.items()}
 
 
-def from_dict(values: Mapping[str, Any]) -> RunConfig:
-    """Build a run from nested plain values, on top of the preset they name."""
+def from_dict(values: Mapping[str, Any], *, encoder: str | None = None) -> RunConfig:
+    """Build a run from nested plain values, on top of the preset they name.
+
+    Without a preset, it follows from the encoder: the one given, or theirs.
+    """
     sections = current_sections(values)
-    run = preset(sections.pop("preset", DEFAULT_PRESET))
+    text = sections.get("text")
+    if encoder is None and isinstance(text, Mapping):
+        encoder = text.get("encoder")
+    run = preset(sections.pop("preset", default_preset(encoder)))
     return run.replace(**sections)
 
 
@@ -214,8 +245,8 @@ def restore(values: Mapping[str, Any]) -> RunConfig:
     return run.replace(**sections)
 
 
-def read_config(path: Path | str) -> RunConfig:
-    """Read a run from a TOML or JSON file."""
+def read_config(path: Path | str, *, encoder: str | None = None) -> RunConfig:
+    """Read a run from a TOML or JSON file; `encoder` is one named beside it."""
     path = Path(path)
     try:
         content = read_regular(path, MAX_BYTES).decode()
@@ -239,4 +270,4 @@ def read_config(path: Path | str) -> RunConfig:
             f"{path} must hold a preset's name and sections {', '.join(SECTIONS)}; "
             "got something else. Start from `textcapsules train --print-config`."
         )
-    return from_dict(values)
+    return from_dict(values, encoder=encoder)

@@ -35,7 +35,7 @@ from sklearn.utils.validation import check_is_fitted
 from textcapsules.base.checks import check_decision, read_column, read_texts
 from textcapsules.base.errors import ConfigError, DataError, ModelFolderError
 from textcapsules.base.progress import training_bar
-from textcapsules.config import SECTIONS, RunConfig, preset
+from textcapsules.config import SECTIONS, RunConfig, default_preset, preset
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.split import hold_out
 from textcapsules.model.classifier import TextClassifier, pack, unpack
@@ -53,7 +53,8 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     A parameter left at None is what the preset says.
 
     Args:
-        preset: a named set of options: "best", "paper", "released" or "sabour".
+        preset: a named set of options: "best", "encoder-frozen", "paper", "released" or
+            "sabour"; None: "encoder-frozen" with an encoder, else "best".
         epochs: the largest number of passes over the training texts.
         batch_size: texts in a batch.
         learning_rate: Adam's step.
@@ -85,7 +86,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        preset: str = "best",
+        preset: str | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -133,9 +134,10 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
                 f"{target.classes.tolist()}. Add texts of another class."
             )
         several = target.form != "single" or bool(self.multi_label)
+        options = self._options()
         config = make_config(
-            self.preset,
-            self._options(),
+            self.preset or default_preset(options.get("encoder")),
+            options,
             several=several,
             seed=seed_of(self.random_state),
             device=self.device,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from textcapsules.base.errors import WriteError
 from textcapsules.base.files import write_json, write_text
 from textcapsules.base.progress import percent
-from textcapsules.config import RunConfig, preset
+from textcapsules.config import ENCODER_PRESET, RunConfig, preset
 from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
 from textcapsules.draw.pictures import plot_confusion
@@ -21,10 +21,18 @@ from textcapsules.inference.compare import LINEAR_RATES, best_on_dev, linear_riv
 from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.training.run import OnEpoch, OnStep, train
+from textcapsules.text.encoder import is_installed
+from textcapsules.training.run import OnEncode, OnEpoch, OnStep, train
 
-__all__ = ["DemoResult", "demo_config", "run_demo", "system_titles"]
+__all__ = [
+    "DemoResult",
+    "demo_config",
+    "installed_encoder",
+    "run_demo",
+    "system_titles",
+]
 
+ENCODER = "all-MiniLM-L6-v2"
 OUTPUTS = ("results.json", "confusion.png", "report.html")
 
 
@@ -39,27 +47,31 @@ class DemoResult(NamedTuple):
 
 
 def demo_config(encoder: str | None = None) -> RunConfig:
-    """Return preset best with a smaller network, for about a minute on two cores.
+    """Return preset encoder-frozen on an encoder, else preset best in small.
 
-    Without word vectors from a file, dropping whole words in training and joining some
-    tickets helps. Dev chose these options among some fifty settings
-    (reproduction/FINDINGS.md). An encoder knows words already, and needs neither.
+    The smaller network takes about a minute on two cores. Without word vectors from a
+    file, dropping whole words in training and joining some tickets helps. Dev chose
+    these options among some fifty settings (reproduction/FINDINGS.md).
     """
-    config = preset("best").replace(
-        data={"source": "tickets-multi"},
+    data = {"source": "tickets-multi"}
+    if encoder is not None:
+        return preset(ENCODER_PRESET).replace(data=data, text={"encoder": encoder})
+    return preset("best").replace(
+        data=data,
         model={
             "embedding_size": 128,
             "filters": 64,
             "capsule_types": 8,
             "capsule_size": 32,
+            "word_dropout": 0.2,
         },
-        train={"epochs": 6},
+        train={"epochs": 6, "joined": 0.33, "joined_share": 1.0},
     )
-    if encoder is not None:
-        return config.replace(text={"encoder": encoder})
-    return config.replace(
-        model={"word_dropout": 0.2}, train={"joined": 0.33, "joined_share": 1.0}
-    )
+
+
+def installed_encoder() -> str | None:
+    """Return the encoder that the demonstration takes if its package is installed."""
+    return ENCODER if is_installed(ENCODER) else None
 
 
 def system_titles(config: RunConfig) -> dict[str, str]:
@@ -82,6 +94,7 @@ def run_demo(
     overwrite: bool = False,
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
+    on_encode: OnEncode | None = None,
 ) -> DemoResult:
     """Train and evaluate all systems, and write a report into `folder`."""
     folder, config = Path(folder), config or demo_config()
@@ -92,6 +105,7 @@ def run_demo(
         overwrite=overwrite,
         on_step=on_step,
         on_epoch=on_epoch,
+        on_encode=on_encode,
     )
     multi = read_tickets("tickets-multi")
     single = read_tickets("tickets")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.config import RunConfig
+from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.training.prepare import Encoded
 
 __all__ = ["draw_joined", "join_documents", "joined_pairs", "with_joined"]
@@ -20,20 +21,33 @@ __all__ = ["draw_joined", "join_documents", "joined_pairs", "with_joined"]
 PAIRED_BY = ("texts", "labels")
 
 
-def with_joined(config: RunConfig, train: Encoded, epoch: int) -> Encoded:
-    """Return the training texts and, if asked for, an epoch's draw of joined ones."""
+def with_joined(
+    config: RunConfig, train: Encoded, epoch: int, *, n_pieces: int | None = None
+) -> Encoded:
+    """Return the training texts and, if asked for, an epoch's draw of joined ones.
+
+    `n_pieces` is as for `join_documents`.
+    """
     n_joined = round(config.train.joined * len(train.documents))
     if not n_joined:
         return train
     seed = [config.train.seed, epoch]
-    joined, targets = draw_joined(config, train, n_joined, seed, [*seed, 1])
+    joined, targets = draw_joined(
+        config, train, n_joined, seed, [*seed, 1], n_pieces=n_pieces
+    )
     return Encoded(
         [*train.documents, *joined], np.concatenate([train.targets, targets])
     )
 
 
 def draw_joined(
-    config: RunConfig, singles: Encoded, n_joined: int, pair_seed: Any, cut_seed: Any
+    config: RunConfig,
+    singles: Encoded,
+    n_joined: int,
+    pair_seed: Any,
+    cut_seed: Any,
+    *,
+    n_pieces: int | None = None,
 ) -> Encoded:
     """Draw pairs of documents as the options say, and join them."""
     pairs = joined_pairs(
@@ -45,6 +59,7 @@ def draw_joined(
         config.text.max_tokens,
         share=config.train.joined_share,
         seed=cut_seed,
+        n_pieces=n_pieces,
     )
     return Encoded(*joined)
 
@@ -120,6 +135,7 @@ def join_documents(
     *,
     share: float = 1.0,
     seed: Any = 0,
+    n_pieces: int | None = None,
 ) -> tuple[list[NDArray], NDArray]:
     """Join documents pair by pair, each part cut to half of `max_tokens`.
 
@@ -131,16 +147,24 @@ def join_documents(
         share: minimum share kept of the part that is cut (`cut_one`); 1 cuts nothing.
             Few texts speak of two things at equal length.
         seed: decides what is cut.
+        n_pieces: the vocabulary of the encoder whose word pieces the documents hold;
+            they are then cut between sentences. Inside of one, a stretch would be
+            encoded together with the other text, and anew for every pair.
     """
     half, random = max(max_tokens // 2, 1), np.random.default_rng(seed)
     joined = []
     for pair in pairs:
         parts = [documents[row][:half] for row in pair]
-        joined.append(np.concatenate(cut_one(parts, share, random)))
+        joined.append(np.concatenate(cut_one(parts, share, random, n_pieces)))
     return joined, np.maximum(targets[pairs[:, 0]], targets[pairs[:, 1]])
 
 
-def cut_one(parts: list[Any], share: float, random: np.random.Generator) -> list[Any]:
+def cut_one(
+    parts: list[Any],
+    share: float,
+    random: np.random.Generator,
+    n_pieces: int | None = None,
+) -> list[Any]:
     """Cut one of two sequences, drawn at random, to a stretch of at least `share`."""
     if share == 1:
         return parts
@@ -148,5 +172,25 @@ def cut_one(parts: list[Any], share: float, random: np.random.Generator) -> list
     n_all = len(parts[which])
     n_kept = math.ceil(random.uniform(share, 1) * n_all)
     start = int(random.integers(n_all - n_kept + 1))
-    parts[which] = parts[which][start : start + n_kept]
+    end = start + n_kept
+    if n_pieces is not None:
+        start, end = whole_sentences(parts[which], start, end, n_pieces)
+    parts[which] = parts[which][start:end]
     return parts
+
+
+def whole_sentences(
+    rows: NDArray, start: int, end: int, n_pieces: int
+) -> tuple[int, int]:
+    """Return a stretch of word pieces extended to the sentences that it touches.
+
+    >>> rows = np.array([13, 3, 4, 15, 6])  # of 10 pieces; sentences begin at 13 and 15
+    >>> whole_sentences(rows, 1, 2, 10), whole_sentences(rows, 2, 4, 10)
+    ((0, 3), (0, 5))
+    """
+    begins = np.flatnonzero(rows >= FIRST_PIECE + n_pieces)
+    before, after = begins[begins <= start], begins[begins >= end]
+    return (
+        int(before[-1]) if len(before) else 0,
+        int(after[0]) if len(after) else len(rows),
+    )

@@ -56,8 +56,11 @@ class Trainer:
         train: Encoded,
         dev: DevSet,
         device: torch.device,
+        *,
+        n_pieces: int | None = None,
     ) -> None:
         self.config, self.train, self.dev, self.device = config, train, dev, device
+        self.n_pieces = n_pieces  # see `join.join_documents`
         self.steps = make_steps(config, network, device)
         self.network, self.optimiser = self.steps.network, self.steps.optimiser
         decay = config.train.average_weights
@@ -134,7 +137,9 @@ class Trainer:
         self, epoch: int, on_step: Callable[[Step], None] | None
     ) -> tuple[float, float]:
         """Train on every text once; return the mean loss per text and the last rate."""
-        documents, targets = with_joined(self.config, self.train, epoch)
+        documents, targets = with_joined(
+            self.config, self.train, epoch, n_pieces=self.n_pieces
+        )
         # A network that wants batches of mixed lengths gets them as if all were equal.
         mixed = self.network.mixed_lengths
         batches = epoch_batches(

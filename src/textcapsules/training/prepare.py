@@ -75,6 +75,12 @@ class Prepared(NamedTuple):
     dev: Encoded
     facts: dict[str, Any]
 
+    @property
+    def n_pieces(self) -> int | None:
+        """Return the vocabulary of a pretrained encoder, if there is one."""
+        tokenizer = self.tokenizer
+        return tokenizer.n_pieces if isinstance(tokenizer, PieceTokenizer) else None
+
 
 def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     """Build the vocabulary and a fresh network, which follow from the seeds.

@@ -3,7 +3,13 @@
 from typing import Any
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.config import CAPSULES, CHARACTERS, CLASSIC, RunConfig
+from textcapsules.config import (
+    CAPSULES,
+    CHARACTERS,
+    CLASSIC,
+    ENCODER_PRESET,
+    RunConfig,
+)
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus
 
@@ -71,10 +77,12 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
     if text.encoder is not None:
         check_encoder(config)
         return {"rule": rule}, "static"
-    if architecture in ENCODER_HEADS:
+    if architecture in ENCODER_HEADS or config.preset == ENCODER_PRESET:
+        needs = f"the architecture {architecture}"
+        if config.preset == ENCODER_PRESET:
+            needs = f"the preset {config.preset}"
         raise ConfigError(
-            f"encoder must be given for the architecture {architecture}; got none. "
-            "Name one with --encoder."
+            f"encoder must be given for {needs}; got none. Name one with --encoder."
         )
     if architecture in CLASSIC:  # they read no word vectors, even if some are given
         return {"rule": rule, "vectors": None}, "random"

@@ -231,7 +231,7 @@ def run_to_end(
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
     config = prepared.config
-    dev = DevSet(config, prepared.dev)
+    dev = DevSet(config, prepared.dev, n_pieces=prepared.n_pieces)
 
     def after_epoch(record: dict[str, Any]) -> None:
         if start.get("tensorboard"):
@@ -275,7 +275,9 @@ def run_epochs(
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
-    trainer = Trainer(config, network, prepared.train, dev, device)
+    trainer = Trainer(
+        config, network, prepared.train, dev, device, n_pieces=prepared.n_pieces
+    )
     if begun:
         trainer.progress = read_checkpoint(
             last.path, network, trainer.optimiser, last.run, trainer.average

@@ -30,14 +30,18 @@ __all__ = ["DevSet"]
 class DevSet:
     """Development documents, and the joined ones made of them."""
 
-    def __init__(self, config: RunConfig, dev: Encoded) -> None:
+    def __init__(
+        self, config: RunConfig, dev: Encoded, *, n_pieces: int | None = None
+    ) -> None:
+        """Join documents if none has several labels; see `join.join_documents`."""
         self.config, self.dev = config, dev
         self.joined: Encoded | None = None  # made if no document has several labels
         if (dev.targets.sum(1) > 1).any():
             self.source = "dev documents"
             return
         seed = config.data.split_seed
-        self.joined = draw_joined(config, dev, len(dev.documents), seed, seed)
+        n_joined = len(dev.documents)
+        self.joined = draw_joined(config, dev, n_joined, seed, seed, n_pieces=n_pieces)
         self.source = {
             "joined": "joined dev documents",
             "single+joined": "single and joined dev documents",
