@@ -32,6 +32,7 @@ __all__ = [
     "draw_heat_map",
     "draw_histograms",
     "draw_loss",
+    "draw_reliability",
     "figure_bytes",
     "new_axes",
     "plot_confusion",
@@ -291,15 +292,61 @@ def draw_curves(
     axes.grid(axis="y", color=LIGHT.rule, linewidth=0.7)
     axes.set_axisbelow(True)
     if curves:
-        figure.legend(
-            loc="outside upper left",
-            ncols=2 if len(curves) < 5 else 3,
-            frameon=False,
-            fontsize=8,
-            labelcolor=LIGHT.ink,
-            handlelength=2.4,
-        )
+        outside_legend(figure, 2 if len(curves) < 5 else 3)
     return figure_bytes(figure, form)
+
+
+def draw_reliability(
+    scores: Sequence[float],
+    shares: Sequence[float],
+    pairs: Sequence[int],
+    *,
+    thresholds: tuple[float, float] | None = None,
+    form: Form = "svg",
+) -> bytes:
+    """Draw a calibration curve: the share that is right against the score.
+
+    Args:
+        scores: the mean score of each bin.
+        shares: which share of each bin is right.
+        pairs: how many pairs of a text and a label each bin holds; the more, the larger
+            its point.
+        thresholds: the lowest and the highest, marked as a band.
+        form: "png" or "svg".
+    """
+    figure, (axes,) = new_axes(4.3, 3.6)
+    if thresholds is not None:
+        low, high = thresholds
+        axes.axvspan(low - 0.004, high + 0.004, color=LIGHT.rule, label="thresholds")
+    axes.plot([0, 1], [0, 1], ":", color=LIGHT.soft, linewidth=1.4, label="ideal")
+    axes.plot(scores, shares, color=LIGHT.accent, linewidth=1.6, label="this model")
+    counts = np.sqrt(np.asarray(pairs, dtype=float))
+    areas = 14 + 130 * counts / max(float(counts.max(initial=0)), 1.0)
+    axes.scatter(
+        scores, shares, areas, color=LIGHT.accent, edgecolors=LIGHT.paper, zorder=3
+    )
+    axes.set(
+        xlim=(-0.03, 1.03),
+        ylim=(-0.03, 1.03),
+        xlabel="score of a label for a text",
+        ylabel="share of such texts that have the label",
+    )
+    axes.grid(color=LIGHT.rule, linewidth=0.7)
+    axes.set_axisbelow(True)
+    outside_legend(figure, 3)
+    return figure_bytes(figure, form)
+
+
+def outside_legend(figure: "Figure", columns: int) -> None:
+    """Put the names of curves above a figure."""
+    figure.legend(
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        labelcolor=LIGHT.ink,
+        handlelength=2.4,
+    )
 
 
 def plot_confusion(matrix: NDArray, labels: Sequence[str], path: Path | str) -> None:

@@ -160,16 +160,20 @@ class Faithfulness:
 
 @dataclass(frozen=True, slots=True)
 class PhraseTotal:
-    """A phrase or word of a corpus: the sum of its strengths, and how often it came."""
+    """A phrase or word of a corpus: the sum of its strengths, and how often it came.
+
+    `odds` says how much likelier its words are in texts with the label than in others.
+    """
 
     text: str
     strength: float
     count: int
+    odds: float = 0.0  # log-odds, 0 where they were not computed; never below 0
 
 
 @dataclass(frozen=True, slots=True)
 class LabelPhrases:
-    """What spoke for one label throughout a corpus, strongest first."""
+    """What spoke for one label throughout a corpus, by strength times log-odds."""
 
     label: str
     phrases: tuple[PhraseTotal, ...]
