@@ -41,8 +41,8 @@ ORDER = """
     reasons.explanation reasons.couplings reasons.methods reasons.attributions
     reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
     reasons.routing_inspection reasons
-    inference inference.evaluate inference.bulk inference.bulk_ray inference.estimator
-    inference.report
+    inference inference.evaluate inference.suspects inference.compare inference.bulk
+    inference.bulk_ray inference.estimator inference.report
     draw draw.palette draw.pictures draw.pages draw.report
     deploy deploy.service deploy.service.limits deploy.service.batching
     deploy.service.metrics deploy.service.schema deploy.service.answers
@@ -54,9 +54,9 @@ ORDER = """
     lab.paper.place lab.paper.records lab.paper.runs lab.paper.workers lab.paper.figures
     lab.paper.tables lab.paper.displays lab.paper.table6 lab.paper.table_a3
     lab.paper.campaign
-    cli.show cli.options cli.inputs cli.data cli.train cli.evaluate cli.predict
-    cli.explain cli.report cli.serve cli.demo cli.export cli.bench cli.reproduce cli.app
-    cli
+    cli.show cli.options cli.inputs cli.data cli.train cli.suspects cli.evaluate
+    cli.predict cli.explain cli.report cli.serve cli.demo cli.export cli.bench
+    cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 # The only imports against the order. Methods that show or explain a value import what
 # does it; the front door tells type checkers where its names live.

@@ -10,8 +10,10 @@ import pytest
 from pages import check_page
 from textcapsules.base.errors import WriteError
 from textcapsules.data import load, tickets
+from textcapsules.inference import compare
+from textcapsules.inference.compare import linear_rival
 from textcapsules.lab import demo
-from textcapsules.lab.demo import demo_config, run_demo, train_baseline
+from textcapsules.lab.demo import demo_config, run_demo
 from textcapsules.text.vocabulary import UNK_ID
 from textcapsules.training.join import joined_pairs
 from textcapsules.training.prepare import prepare
@@ -95,7 +97,7 @@ def test_demo_replaces_a_report_only_with_overwrite(tmp_path: Path) -> None:
 
 def test_dev_chooses_the_threshold_of_the_baseline() -> None:
     corpus = demo.read_tickets("tickets-multi")
-    baseline = train_baseline(corpus)
+    baseline = linear_rival(corpus, demo_config())
     # No threshold is better on the single dev texts and the joined ones together.
     texts = [example.text for example in corpus.dev]
     targets = np.array(
@@ -119,8 +121,8 @@ def test_dev_chooses_the_best_of_six_baselines(monkeypatch: pytest.MonkeyPatch) 
         trained.append(train(config, folder, **settings))
         return trained[-1]
 
-    monkeypatch.setattr(demo, "train", train_and_keep)
-    baseline = train_baseline(demo.read_tickets("tickets-multi"))
+    monkeypatch.setattr(compare, "train", train_and_keep)
+    baseline = linear_rival(demo.read_tickets("tickets-multi"), demo_config())
     offered = [
         (each.config.train.joined, each.config.baseline.tfidf_c) for each in trained
     ]
@@ -132,7 +134,7 @@ def test_dev_chooses_the_best_of_six_baselines(monkeypatch: pytest.MonkeyPatch) 
 def test_network_and_baseline_are_calibrated_on_the_same_documents() -> None:
     corpus = demo.read_tickets("tickets-multi")
     dev_sets = []
-    for config in (demo_config(), train_baseline(corpus).config):
+    for config in (demo_config(), linear_rival(corpus, demo_config()).config):
         prepared = prepare(config, corpus)
         dev = DevSet(prepared.config, prepared.dev)
         assert dev.source == "single and joined dev documents"

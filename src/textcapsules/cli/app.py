@@ -15,6 +15,7 @@ from textcapsules.cli import (
     report,
     reproduce,
     serve,
+    suspects,
     train,
 )
 
@@ -31,6 +32,7 @@ FILE_IS_DATA = {"token_normalize_func": lambda name: "data" if name == "file" el
 app.command(name="demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command(name="train")(train.train)
+app.command(name="suspects")(suspects.suspects)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="predict", context_settings=FILE_IS_DATA)(predict.predict)
 app.command(name="explain", context_settings=FILE_IS_DATA)(explain.explain)

@@ -17,10 +17,16 @@ from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.corpora import available, read_corpus
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.split import hold_out
-from textcapsules.data.table import read_table
+from textcapsules.data.table import read_numbered
 from textcapsules.data.tickets import TICKETS, read_tickets
 
-__all__ = ["check_labels", "list_corpora", "load_corpus", "load_split"]
+__all__ = [
+    "check_labels",
+    "list_corpora",
+    "load_corpus",
+    "load_numbered",
+    "load_split",
+]
 
 MISSING = ("nan", "null", "none", "n/a")  # what other programs write for no label
 
@@ -75,6 +81,19 @@ def load_split(config: DataConfig, split: str) -> Sequence[Example]:
     return getattr(load_corpus(config), split)
 
 
+def load_numbered(config: DataConfig) -> tuple[list[tuple[int, Example]], str]:
+    """Return all texts of a user's file with their rows, and the rule that suits them.
+
+    Of a corpus, they are the training texts, numbered from 1.
+    """
+    if not is_file(config.source):
+        corpus = load_corpus(config)
+        return list(enumerate(corpus.train, start=1)), corpus.rule
+    numbered = read_rows(config, config.source)
+    check_labels(config.source, [example for _, example in numbered])
+    return numbered, "words"
+
+
 def refuse_files(config: DataConfig) -> None:
     """Refuse a user's dev or test file for a corpus, which has its own sets."""
     for option, file in (("dev", config.dev), ("test", config.test)):
@@ -92,7 +111,12 @@ def is_file(source: str) -> bool:
 
 def read_file(config: DataConfig, path: str) -> list[Example]:
     """Read a user's file with the columns that the options name."""
-    return read_table(
+    return [example for _, example in read_rows(config, path)]
+
+
+def read_rows(config: DataConfig, path: str) -> list[tuple[int, Example]]:
+    """Return what `read_file` does, with the number of each row."""
+    return read_numbered(
         path,
         text_column=config.text_column,
         label_column=config.label_column,

@@ -30,14 +30,25 @@ from textcapsules.data.table_formats import (
     to_json,
 )
 
-__all__ = ["TableWriter", "open_writer", "read_table", "stream_table"]
+__all__ = [
+    "TableWriter",
+    "open_writer",
+    "read_numbered",
+    "read_table",
+    "stream_table",
+]
 
 # What a spreadsheet takes for the start of a formula.
 FORMULA = re.compile(r"[=+\-@\t\r\n]")
 NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*([eE][+-]?[0-9]+)?")
 
 
-def read_table(
+def read_table(path: Path | str, **options: Any) -> list[Example]:
+    """Read texts and labels, for training or evaluation (see `read_numbered`)."""
+    return [example for _, example in read_numbered(path, **options)]
+
+
+def read_numbered(
     path: Path | str,
     *,
     text_column: str = "text",
@@ -46,8 +57,8 @@ def read_table(
     delimiter: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
-) -> list[Example]:
-    """Read texts and labels, for training or evaluation.
+) -> list[tuple[int, Example]]:
+    """Read texts and labels, each with the number of its row.
 
     A label cell is a text, a number (which becomes a text) or a list of them. With a
     `separator`, a text cell is cut into several labels. Spaces around labels are
@@ -68,7 +79,8 @@ def read_table(
             elif not labels or not all(labels):
                 unlabelled.append(_Empty(number, cell))
             else:
-                examples.append(Example(text, tuple(dict.fromkeys(labels))))
+                example = Example(text, tuple(dict.fromkeys(labels)))
+                examples.append((number, example))
     if not skip_empty:
         _refuse_empty(path, text_column, label_column, textless, unlabelled)
     elif textless or unlabelled:

@@ -6,9 +6,6 @@ threshold on the same development documents, single and joined. On a pretrained 
 a third one stands beside them, a linear layer on the mean of the same states.
 """
 
-import tempfile
-from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +17,13 @@ from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
 from textcapsules.draw.pictures import plot_confusion
 from textcapsules.draw.report import METRICS, render_report
+from textcapsules.inference.compare import best_on_dev, linear_rival
 from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training.run import OnEpoch, OnStep, train
 
-__all__ = ["DemoResult", "demo_config", "run_demo", "system_titles", "train_baseline"]
+__all__ = ["DemoResult", "demo_config", "run_demo", "system_titles"]
 
 OUTPUTS = ("results.json", "confusion.png", "report.html")
 LINEAR_RATES = (2e-3, 2e-2)  # learning rates among which dev chooses
@@ -99,7 +97,7 @@ def run_demo(
     multi = read_tickets("tickets-multi")
     single = read_tickets("tickets")
     titles = system_titles(config)
-    systems = {"capsules": classifier, "tfidf": train_baseline(multi)}
+    systems = {"capsules": classifier, "tfidf": linear_rival(multi, demo_config())}
     if "linear" in titles:
         systems["linear"] = train_linear(config, multi)
     evaluations = {
@@ -121,42 +119,11 @@ def check_outputs(folder: Path, overwrite: bool) -> None:
             )
 
 
-def train_baseline(corpus: Corpus) -> TextClassifier:
-    """Train TF-IDF with logistic regression on the texts that the network reads.
-
-    Dev chooses its regularisation, and whether it trains on joined texts too: the
-    highest exact match wins, at the best threshold on the documents that calibrate the
-    network. Trained on single texts alone, it is one regression over all classes.
-    """
-    base = demo_config().replace(
-        text={"unknown": "keep"},  # words on both sides of an unknown one are no pair
-        model={"architecture": "tfidf-lr"},
-    )
-    variants = [
-        {"loss": {"loss": "cross-entropy"}, "train": {"joined": 0.0}},
-        {"train": {"joined": 1.0}},
-    ]
-    configs = [
-        base.replace(baseline={"tfidf_c": C}, **variant)
-        for variant, C in product(variants, (1.0, 10.0, 100.0))
-    ]
-    return best_on_dev(configs, corpus)
-
-
 def train_linear(config: RunConfig, corpus: Corpus) -> TextClassifier:
     """Train a linear layer on the mean of the states that the capsules read."""
     base = config.replace(model={"architecture": "encoder-linear"})
     rates = [base.replace(train={"learning_rate": rate}) for rate in LINEAR_RATES]
     return best_on_dev(rates, corpus)
-
-
-def best_on_dev(configs: Sequence[RunConfig], corpus: Corpus) -> TextClassifier:
-    """Train with each of some options, and return the best on calibration documents."""
-    candidates = []
-    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
-        for number, config in enumerate(configs):
-            candidates.append(train(config, Path(folder) / str(number), corpus=corpus))
-    return max(candidates, key=lambda each: each.record["calibration"]["value"])
 
 
 def write_report(
