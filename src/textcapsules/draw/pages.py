@@ -350,14 +350,21 @@ def shade_cells(
     values: NDArray,
     *,
     shades: NDArray | None = None,
+    blank: float = np.nan,
 ) -> Cells:
-    """Return a shaded table, by default the darker the larger; NaN is left blank."""
+    """Return a shaded table, by default the darker the larger.
+
+    Cells of NaN, and of the value `blank`, have no text.
+    """
     values = np.asarray(values)
     present = np.nan_to_num(values)
     if shades is None:
         shades = np.clip(present, 0, None) / max(float(present.max(initial=0)), 1e-12)
     form = str if values.dtype.kind in "iu" else format_strength
-    texts = [["" if np.isnan(v) else form(v) for v in row] for row in values.tolist()]
+    texts = [
+        ["" if np.isnan(v) or v == blank else form(v) for v in row]
+        for row in values.tolist()
+    ]
     return Cells(
         list(columns),
         [

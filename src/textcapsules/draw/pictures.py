@@ -6,7 +6,10 @@ any script that the reader's fonts have can be read.
 """
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,12 +40,14 @@ __all__ = [
     "new_axes",
     "plot_confusion",
     "shortened",
+    "text_font",
     "with_dark_mode",
 ]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from PIL.ImageFont import FreeTypeFont
 
 Form = Literal["png", "svg"]
 DOTS_PER_INCH = 160
@@ -416,13 +421,45 @@ def draw_cloud(
     colour = LIGHT.soft if place is None else LIGHT.labels[label_style(place)[0]]
     cloud = lay_out(sizes, colour, top, background=None if form == "svg" else "white")
     if form == "svg":
-        svg = cloud.to_svg().replace('style="fill:', 'style="fill: ')
+        svg = with_lengths(cloud.to_svg()).replace('style="fill:', 'style="fill: ')
         width, height = CLOUD_SIZE
         box = f'viewBox="0 0 {width} {height}" role="img" xmlns='
         return with_dark_mode(svg.replace("xmlns=", box, 1)).encode()
     buffer = io.BytesIO()
     cloud.to_image().save(buffer, format="png")
     return buffer.getvalue()
+
+
+def with_lengths(svg: str) -> str:
+    """Return a cloud in which each phrase is as wide as it was laid out.
+
+    Readers' fonts are wider or narrower than the one that the layout knows, and phrases
+    would touch.
+    """
+
+    def add_length(found: re.Match[str]) -> str:
+        wide = text_font(int(found["size"])).getlength(unescape(found["words"]))
+        length = f' textLength="{wide:.0f}" lengthAdjust="spacingAndGlyphs"'
+        return f"{found['tag']}{length}>{found['words']}</text>"
+
+    tag = r'(?P<tag><text [^>]*font-size="(?P<size>\d+)"[^>]*)'
+    return re.sub(rf"{tag}>(?P<words>[^<]*)</text>", add_length, svg)
+
+
+@cache
+def text_font(size: int, *, bold: bool = False) -> "FreeTypeFont":
+    """Return the font of clouds and slides in a size in pixels."""
+    from PIL import ImageFont
+
+    return ImageFont.truetype(str(font_file(bold=bold)), size)
+
+
+def font_file(*, bold: bool = False) -> Path:
+    """Return the file of a font that is always there: it comes with matplotlib."""
+    import matplotlib
+
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name
 
 
 def lay_out(
@@ -436,14 +473,11 @@ def lay_out(
             "wordcloud must be installed to draw tag clouds; got none. Run "
             "`pip install 'textcapsules[explain]'`."
         ) from error
-    import matplotlib
-
     width, height = CLOUD_SIZE
-    font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     settings: Any = {  # the library's types are narrower than what it takes
         "width": width,
         "height": height,
-        "font_path": str(font),
+        "font_path": str(font_file()),
         "background_color": background,
         "mode": "RGB" if background else "RGBA",
         "prefer_horizontal": 1.0,

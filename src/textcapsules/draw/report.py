@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from textcapsules.base.progress import percent
 from textcapsules.draw.pages import (
@@ -88,8 +87,8 @@ LONGEST_ROW = 220  # characters of a text in a table
 LABELS_NAMED = 12  # in the first sentence
 SUSPECTS_SHOWN = 10
 REPEATS_SHOWN = 5
-CLOUD_PHRASES = 16
-CLOUD_SIZES = (0.85, 1.55)  # of a cloud's weakest and strongest phrase, in rem
+CLOUD_PHRASES = 12
+CLOUD_SIZES = (0.8, 1.35)  # of a cloud's weakest and strongest phrase, in rem
 CHANCE = 0.05  # a difference that is likelier by chance is none
 
 
@@ -394,13 +393,9 @@ def together_cells(report: Report) -> Cells | None:
     labels = report.classifier.labels.names
     if report.together is None or not 1 < len(labels) <= LARGEST_MATRIX:
         return None
-    have = off_diagonal(report.together[0])
-    return shade_cells(labels, labels, have) if have.any() else None
-
-
-def off_diagonal(counts: NDArray) -> NDArray:
-    """Return counts of pairs without those of single labels."""
-    return counts * (1 - np.eye(len(counts), dtype=counts.dtype))
+    pairs = report.together[0].copy()
+    np.fill_diagonal(pairs, 0)  # texts with one label are in the table of labels
+    return shade_cells(labels, labels, pairs, blank=0) if pairs.any() else None
 
 
 def pair_table(report: Report, top: int = 8) -> ReportTable | None:
@@ -578,7 +573,8 @@ def label_clouds(corpus: CorpusExplanation) -> list[LabelCloud]:
     if corpus.orphan is None:
         return clouds
     # Its phrases are cut out of sentences of all labels; its words tell what it is.
-    words = sized(corpus.orphan.words)
+    spoken = [each for each in corpus.orphan.words if any(map(str.isalnum, each.text))]
+    words = sized(spoken)
     return [*clouds, LabelCloud(BACKGROUND, None, words, [])]
 
 
@@ -598,9 +594,8 @@ def sized(totals: Sequence[PhraseTotal]) -> list[SizedPhrase]:
     kept = list(weights.items())[:CLOUD_PHRASES]
     low, high = CLOUD_SIZES
     most = max((weight for _, weight in kept), default=1.0)
-    # The square root: areas, not heights, are compared by the eye.
     return [
-        SizedPhrase(text, round(low + (high - low) * (weight / most) ** 0.5, 2))
+        SizedPhrase(text, round(low + (high - low) * weight / most, 2))
         for text, weight in kept
     ]
 

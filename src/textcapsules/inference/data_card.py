@@ -21,6 +21,7 @@ __all__ = ["DataCard", "Overlap", "Repeated", "data_card", "label_overlaps", "re
 FEW_TEXTS = 10  # a label with fewer is hardly learnt
 MAX_COMPARED = 20_000  # texts from which the words of labels are taken
 SHARED_WORDS = 5  # shown per pair of labels
+DENIALS = {"no", "not", "never", "cannot", "n't", "nor"}  # words of any topic
 
 
 class Repeated(NamedTuple):
@@ -202,5 +203,5 @@ def label_centres(
 
 
 def meaningful(words: Sequence[str]) -> list[str]:
-    """Return the words that are more than punctuation and function words."""
-    return [word for word in words if not is_function_word(word)]
+    """Return the words that may belong to a topic."""
+    return [w for w in words if not is_function_word(w) and w not in DENIALS]

@@ -354,7 +354,10 @@ def explain_examples(
         tuple(explanations[len(best) :]),
         best_connections,
         sharpening,
-        measure_faithfulness(classifier, labelled) if labelled else None,
+        # Only the method in use: `measure_faithfulness` compares all of them.
+        measure_faithfulness(classifier, labelled, methods=[corpus.method])
+        if labelled
+        else None,
     )
 
 
