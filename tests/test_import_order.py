@@ -21,7 +21,7 @@ ORDER = """
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.tickets.generate data.tickets
     data.load
-    text text.tokenize text.vocabulary text.pieces text.encoder text.vectors
+    text text.tokenize text.function_words text.vocabulary text.pieces text.encoder text.vectors
     text.lexicon text.trees text.encode text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
@@ -34,16 +34,18 @@ ORDER = """
     model.baselines model.baselines.pooled model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
+    reasons.explanation reasons.couplings reasons.word_contributions reasons.methods
+    reasons.attributions reasons.strengths reasons.phrases reasons.trials
+    reasons.changes reasons.texts reasons.faithfulness reasons.choice reasons.corpus
+    reasons.routing_inspection reasons
     training training.losses training.metrics training.calibrate training.resolve
     training.machine training.prepare training.join training.selection training.optimise
     training.checkpoint training.start training.steps training.loop training.folder
     training.run
-    reasons.explanation reasons.couplings reasons.methods reasons.attributions
-    reasons.strengths reasons.phrases reasons.texts reasons.faithfulness reasons.corpus
-    reasons.routing_inspection reasons
     inference inference.evaluate inference.suspects inference.compare inference.bulk
-    inference.bulk_ray inference.estimator inference.report
-    draw draw.palette draw.pictures draw.pages draw.report
+    inference.bulk_ray inference.estimator inference.label_pairs inference.reliability
+    inference.rival inference.data_card inference.report
+    draw draw.palette draw.pictures draw.pages draw.slide draw.report
     deploy deploy.service deploy.service.limits deploy.service.batching
     deploy.service.metrics deploy.service.schema deploy.service.answers
     deploy.service.guard deploy.service.connections deploy.service.app
@@ -66,7 +68,10 @@ EXCEPTIONS = {
         "textcapsules.reasons.explanation",
         "textcapsules.reasons.texts",
     },
-    "textcapsules.reasons.explanation": {"textcapsules.draw.pages"},
+    "textcapsules.reasons.explanation": {
+        "textcapsules.draw.pages",
+        "textcapsules.draw.slide",
+    },
 }
 MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
 

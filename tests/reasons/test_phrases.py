@@ -1,8 +1,10 @@
+import re
+
 import numpy as np
 import pytest
 
-from textcapsules.reasons.phrases import cut_phrases, pick_phrases
-from textcapsules.reasons.strengths import NgramStrengths
+from textcapsules.reasons.phrases import pick_phrases, propose_phrases, tidy
+from textcapsules.reasons.strengths import NgramStrengths, Strengths
 
 
 def greedy(ngrams, n_tokens, row, label, top, min_share):
@@ -69,17 +71,76 @@ def test_shifts_of_a_phrase_are_not_listed():
     assert picked.ends.tolist() == [[[5, 8]]]
 
 
-def test_nothing_is_listed_where_nothing_speaks_for_the_label():
+def test_nothing_is_picked_where_nothing_speaks_for_the_label():
     values = np.array([-1.0, -0.5, 0.0], np.float32).reshape(1, 3, 1)
     picked = pick_phrases([NgramStrengths(1, 1, values)], np.array([3]), top=3)
-    assert cut_phrases("a b c", [(0, 1), (2, 3), (4, 5)], picked, 0, 0) == ()
+    assert not picked.strengths.any()
 
 
-def test_phrases_are_cut_from_first_to_last_token():
-    values = np.array([[0.0, 1.0, 0.0, 0.6], [9.0, 0.0, 0.0, 0.0]], np.float32)
-    ngrams = [NgramStrengths(2, 1, values.reshape(2, 4, 1))]
-    picked = pick_phrases(ngrams, np.array([5, 5]), top=3)
-    places = [(0, 1), (2, 4), (5, 6), (6, 7), (8, 9)]
-    found = cut_phrases("a bb c! d", places, picked, 0, 0)
-    assert [phrase[:3] for phrase in found] == [("bb c", 2, 6), ("! d", 6, 9)]
-    assert [phrase[3:] for phrase in found] == [(1.0, 2), (pytest.approx(0.6), 2)]
+def of_tokens(*values: float) -> Strengths:
+    """Return the strengths of one text's tokens for one class."""
+    tokens = np.array(values, np.float32).reshape(1, -1, 1)
+    return Strengths(np.ones((1, 1), np.float32), (), tokens, None, None)
+
+
+def proposed(strengths: Strengths, **options) -> list[tuple[int, int]]:
+    n_tokens = np.array([strengths.tokens.shape[1]])
+    picked = propose_phrases(strengths, n_tokens, 5, **options)
+    ends = zip(picked.starts[0, 0], picked.ends[0, 0], strict=True)
+    pairs = zip(ends, picked.strengths[0, 0], strict=True)
+    return [tuple(map(int, place)) for place, strength in pairs if strength > 0]
+
+
+def test_every_token_of_a_phrase_pays_its_price():
+    strengths = of_tokens(0.0, 1.0, 0.3, 0.9, 0.0, 0.0, 0.4, -0.5)
+    assert proposed(strengths, price=0.1) == [(1, 4), (6, 7)]
+    assert proposed(strengths, price=0.6) == [(1, 2), (3, 4)]
+
+
+def test_what_speaks_against_a_label_is_proposed_too():
+    strengths = of_tokens(0.0, 1.0, 0.0, -0.4, -0.6, 0.0)
+    assert proposed(strengths, price=0.1, against=True) == [(3, 5)]
+
+
+def test_ngrams_stay_whole_where_a_method_knows_nothing_smaller():
+    ngrams = (NgramStrengths(2, 1, np.array([0.2, 1.0], np.float32).reshape(1, 2, 1)),)
+    strengths = of_tokens(0.1, 0.6, 0.5)._replace(ngrams=ngrams, of_ngrams=True)
+    assert proposed(strengths, price=0.5) == [(1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "picked", "shown"),
+    [
+        ("and the app crashes .", "the app crashes .", "app crashes"),
+        ("I am not angry", "angry", "not angry"),
+        ("I do n't like it", "like", "n't like"),
+        ("it is never very good", "good", "never very good"),
+        ("no, good", "good", "good"),  # a mark parts them
+        ("I am not angry", "not", "not angry"),
+        ("you owe me $167.25, now", "167.25", "$167.25"),
+        ("you owe me $167.25, now", "$", "$167.25"),
+        ("about 50% of it", "50", "50%"),
+        ("who wrote it", "who wrote", "wrote"),
+        ("the", "the", "the"),
+        ("好看", "好", "好"),
+    ],
+)
+def test_a_phrase_has_ends_that_can_be_read(text, picked, shown):
+    places = [
+        m.span()
+        for m in re.finditer(r"[\d.]+\b|[^\W\d_\u4e00-\u9fff']+(?:'t)?|\S", text)
+    ]
+    start = text.index(picked)
+    inside = [
+        n for n, (a, b) in enumerate(places) if start <= a and b <= start + len(picked)
+    ]
+    strengths = [0.0] * len(places)
+    strengths[inside[-1] - (text[places[inside[-1]][0]] == ".")] = 1.0
+    first, last = tidy(text, places, strengths, inside[0], inside[-1] + 1)
+    assert text[places[first][0] : places[last - 1][1]] == shown
+
+
+def test_a_stop_word_that_speaks_stays():
+    text, places = "who wrote it", [(0, 3), (4, 9), (10, 12)]
+    assert tidy(text, places, [0.9, 1.0, 0.1], 0, 3) == (0, 2)
+    assert tidy(text, places, [0.1, 1.0, 0.9], 0, 3) == (1, 3)

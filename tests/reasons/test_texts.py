@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from random_models import ARCHITECTURES, WORDS, random_classifier
+from random_models import ARCHITECTURES, THRESHOLD, WORDS, random_classifier
 from textcapsules.base.errors import ConfigError
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.explanation import ORPHAN, Explanation
@@ -88,7 +88,7 @@ def test_offsets_point_at_what_is_shown(method, text):
         assert token.text.startswith("w") == text[token.start].startswith("w")
     for found in all_labels(explanation):
         assert len(found.tokens) == len(explanation.tokens)
-        for phrase in (*found.phrases, *(p for v in found.by_size.values() for p in v)):
+        for phrase in (*found.phrases, *found.against):
             assert text[phrase.start : phrase.end] == phrase.text
             starts = [token.start for token in explanation.tokens]
             first = starts.index(phrase.start)
@@ -137,23 +137,94 @@ def test_a_text_without_known_words_has_no_tokens_and_no_phrases():
 
 def test_a_text_shorter_than_the_ngram_is_one_phrase():
     classifier = random_classifier(architecture="capsule-a", ngram_sizes=(3,))
-    explanation = explain(classifier, " w1 w2.")
+    explanation = explain(classifier, " w1 w2.", method="couplings", verify=False)
     for found in all_labels(explanation):
-        assert [phrase.text for phrase in found.phrases] == ["w1 w2."]
+        assert [phrase.text for phrase in found.phrases] == ["w1 w2"]  # tidy
     for found in all_labels(explain(classifier, "w1 ")):
         assert [phrase.text for phrase in found.phrases] == ["w1"]
+        assert found.phrases[0].strength == pytest.approx(found.score)
 
 
-def test_phrases_are_ranked_bounded_and_apart():
+@pytest.mark.parametrize("verify", [False, True])
+def test_phrases_are_ranked_bounded_and_apart(verify):
     text = " ".join(WORDS[:15])
-    for found in all_labels(explain(random_classifier(), text, top=2)):
-        for phrases in (found.phrases, *found.by_size.values()):
-            strengths = [phrase.strength for phrase in phrases]
-            assert strengths == sorted(strengths, reverse=True)
-            assert 1 <= len(phrases) <= 2
+    explanation = explain(random_classifier(), text, top=2, verify=verify)
+    for found in all_labels(explanation):
+        for phrases, sign in ((found.phrases, 1), (found.against, -1)):
+            strengths = [sign * phrase.strength for phrase in phrases]
+            assert all(strength > 0 for strength in strengths)
+            if verify:
+                assert strengths == sorted(strengths, reverse=True)
+            assert len(phrases) <= 2
             spans = sorted((phrase.start, phrase.end) for phrase in phrases)
             assert all(a[1] <= b[0] for a, b in pairwise(spans))
-        assert set(found.by_size) == {2, 3}
+    assert any(found.phrases for found in explanation.labels)
+
+
+@pytest.mark.parametrize(
+    "method", ["contributions", "couplings", "gradient", "erasure"]
+)
+def test_a_strength_is_what_the_score_loses_without_the_phrase(method):
+    """Whoever proposed it: delete it by hand, and ask the model."""
+    classifier = random_classifier()
+    text = "w1 w2 w3. w4, w5 w6 w7 w8! W9 w10 w11 w12"
+    explanation = explain(classifier, text, method=method)
+    checked = 0
+    for place, found in enumerate(explanation.labels):
+        for phrase in (*found.phrases, *found.against):
+            rest = f"{text[: phrase.start]} {text[phrase.end :]}"
+            score = classifier.predict(rest).scores[place]
+            assert phrase.strength == pytest.approx(found.score - score, abs=1e-5)
+            checked += 1
+    assert checked > 3
+    for sentence in explanation.sentences:
+        rest = f"{text[: sentence.start]} {text[sentence.end :]}"
+        scores = dict(
+            zip(classifier.labels.names, classifier.predict(rest).scores, strict=True)
+        )
+        assert set(sentence.falls) == set(explanation.predicted)
+        for found in explanation.labels:
+            if found.predicted:
+                fall = pytest.approx(found.score - scores[found.label], abs=1e-5)
+                assert sentence.falls[found.label] == fall
+    assert [text[s.start : s.end] for s in explanation.sentences] == [
+        "w1 w2 w3.",
+        "w4, w5 w6 w7 w8!",
+        "W9 w10 w11 w12",
+    ]
+
+
+def test_deleting_a_phrase_brings_in_no_word_that_was_cut():
+    classifier = random_classifier(max_tokens=6)
+    text = "w1 w2 w3 w4 w5 w6 w7 w8 w9"
+    for place, found in enumerate(explain(classifier, text).labels):
+        for phrase in found.phrases:
+            rest = text[: phrase.start] + text[phrase.end : text.index(" w7")]
+            score = classifier.predict(rest).scores[place]
+            assert phrase.strength == pytest.approx(found.score - score, abs=1e-5)
+
+
+@pytest.mark.parametrize("task", ["single-label", "multi-label"])
+def test_a_threshold_is_what_the_score_must_reach(task):
+    classifier = random_classifier(task=task)
+    explanation = explain(classifier, "w1 w2 w3 w4")
+    for found in explanation.labels:
+        others = [each.score for each in explanation.labels if each is not found]
+        expected = max(others) if task == "single-label" else THRESHOLD
+        assert found.threshold == pytest.approx(expected)
+        assert found.predicted == (found.score >= found.threshold)
+
+
+def test_labels_that_are_asked_about_get_candidates_of_their_own():
+    labels = tuple(f"label{number}" for number in range(12))
+    classifier = random_classifier(labels=labels)
+    text = " ".join(WORDS[:15])
+    plain = explain(classifier, text, threshold=1.0)
+    last = min(plain.labels, key=lambda found: found.score).label
+    asked = explain(classifier, text, threshold=1.0, about=[last])
+    assert {t[:2] for t in plain.trials} < {t[:2] for t in asked.trials}
+    with pytest.raises(ConfigError, match=r"label must be one of .*; got 'black'"):
+        explain(classifier, text, about=["black"])
 
 
 def test_values_go_into_json():
@@ -162,7 +233,15 @@ def test_values_go_into_json():
     assert values["true"] == ["red", "blue"]
     assert values["orphan"]["label"] == ORPHAN
     assert values["tokens"][1] == {"text": "w1", "start": 6, "end": 8}
-    assert set(values["labels"][0]["by_size"]) == {"2", "3"}
+    assert values["sentences"][0]["start"] == 0
+    assert len(values["trials"][0]["falls"]) == len(values["labels"])
+
+
+def test_it_is_written_in_a_line():
+    explanation = explain(random_classifier(), " ".join(WORDS[:15]))
+    assert len(repr(explanation)) < 400
+    assert "method contributions" in repr(explanation)
+    assert all(len(repr(found)) < 120 for found in explanation.labels)
 
 
 def test_true_labels_stay_with_their_texts():

@@ -280,10 +280,8 @@ def render_explanations(
         reading=reading_help(explanations[0].method) if explanations else "",
         texts=[highlight(explanation, top=top) for explanation in explanations],
         heat_map=heat_map,
-        heat_caption=(
-            "Strength of each phrase (rows) for each label (columns), where it is among "
-            "the label's strongest."
-        ),
+        heat_caption="How far the score of each label (columns) falls without each "
+        "phrase (rows).",
         histograms=histograms,
         colophon=colophon(),
     )
@@ -300,8 +298,9 @@ def phrase_matrix(
 ) -> tuple[list[str], list[str], NDArray]:
     """Return the strongest phrases of the predicted labels, labels, and strengths.
 
-    A strength is the number that the phrase has in the label's own list, and NaN where
-    it is not in the list. Labels with none of the phrases are left out. The matrix is
+    A strength is how far the label's score falls without the phrase, the same number
+    as in the text. Where nothing was tried, it is the one in the label's own list, and
+    NaN where that lacks the phrase. Labels without a number are left out. The matrix is
     (phrases, labels).
     """
     chosen = [label for label in explanation.labels if label.predicted]
@@ -312,9 +311,11 @@ def phrase_matrix(
         if p.strength > 0
     }
     places = sorted(phrases)
+    tried = {(each.start, each.end): each.falls for each in explanation.trials}
     columns: dict[str, list[float]] = {}
-    for label in explanation.labels:
+    for number, label in enumerate(explanation.labels):
         own = {(p.start, p.end): p.strength for p in label.phrases}
+        own |= {place: tried[place][number] for place in places if place in tried}
         if own.keys() & phrases.keys():
             columns[label.label] = [own.get(place, np.nan) for place in places]
     strengths = np.array(list(columns.values())).T
@@ -383,13 +384,20 @@ def format_strength(strength: float) -> str:
     return f"{strength:.2f}" if abs(strength) >= 0.1 else f"{strength:.2g}"
 
 
-def reading_help(method: str) -> str:
-    """Return a note on how to read highlights."""
+def reading_help(method: str, *, tried: bool = True) -> str:
+    """Return a note on how to read highlights.
+
+    Args:
+        method: that proposed the phrases.
+        tried: whether they were deleted to see how far a score falls.
+    """
+    strength = "how far the score falls when it is deleted" if tried else "its strength"
     return (
         "A phrase is underlined in the colour of the label it spoke for, and followed "
         "by the label's letters. The darker the tint, the closer its strength is to the "
         "label's strongest phrase. Several lines below a phrase mean several labels. "
-        f"Each label has its score, each phrase its strength (method: {method})."
+        f"Each label has its score, each phrase {strength}. Phrases were proposed by "
+        f"{method}."
     )
 
 

@@ -164,7 +164,7 @@ def make_report(
         on_stage: called with the name of each stage as it begins.
     """
     if can_explain(classifier):
-        method = settle_method(classifier.network, method)
+        method = settle_method(classifier, method)
     elif method is not None:
         check_method(method)
     if not examples:

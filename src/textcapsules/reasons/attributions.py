@@ -31,6 +31,7 @@ __all__ = [
     "STEPS",
     "document_lengths",
     "erase_ngrams",
+    "faded_words",
     "gradient_times_input",
     "integrated_gradients",
 ]

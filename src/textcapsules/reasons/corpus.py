@@ -1,9 +1,10 @@
 """What speaks for every label throughout a corpus, and where the model is wrong.
 
 Every text adds its phrases and words to the labels predicted for it, and to the orphan.
-Function words at the ends of phrases are cut off, and strengths are added up. A word
-that comes as often with other labels says little about this one, however strong: each
-word has log-odds, and a label's list is in the order of strength times log-odds. Texts
+Function words at the ends of phrases are cut off, and strengths are added up: those of
+the method, for there are too many phrases to delete each and see. A word that comes as
+often with other labels says little about this one, however strong: each word has
+log-odds, and a label's list is in the order of strength times log-odds. Texts
 are read in pieces, and memory is bounded: when a label has too many phrases, the
 weakest half of them is dropped.
 
@@ -206,7 +207,7 @@ def explain_corpus(
         on_texts: called with the number of texts done, piece by piece.
     """
     network = explainable_network(classifier)
-    method = settle_method(network, method)
+    method = settle_method(classifier, method)
     has_capsules = isinstance(network, CapsuleNetwork)
     labels = [LabelSums(name) for name in classifier.labels.names]
     orphan, errors = LabelSums(ORPHAN), Mistakes(mistakes)
@@ -251,6 +252,7 @@ def explain_stream(
             [example.text for example in piece],
             method=method,
             true=[example.labels for example in piece],
+            verify=False,
         )
         done += len(piece)
         if on_texts is not None:

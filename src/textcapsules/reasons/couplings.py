@@ -28,6 +28,13 @@ the bias β_j. So the contributions of all n-grams add up to the length.
 Where capsule-b averages lengths, the contributions in each of its N networks are
 divided by N; where it averages poses, v̂_j is the direction of the mean pose, v̄_j · v̂_j
 being |v̄_j|. Both ways they add up to the score.
+
+Attention scores a class by a logit, w_j · LN(z_j) + b_j + α log m_j, with the mean
+z_j = Σ_i c_ij x_i / m_j of values x_i = W u_i + β. LN divides by the deviation σ_j of
+z_j; with σ_j and m_j as they are, the first term is a sum over children again: child i
+adds c_ij / m_j (x_i · d_j), d_j = (w_j γ - mean of w_j γ) / σ_j, γ being LN's scale.
+These are parts of the logit; what b_j, LN's shift and the mass add is no child's. The
+orphan has no logit: its contributions are the shares of children that add up to it.
 """
 
 from collections.abc import Sequence
@@ -49,10 +56,14 @@ from textcapsules.model.layers import (
     ConvCapsules,
     RoutedLayer,
 )
+from textcapsules.model.routing.attention import MASS_EPSILON
 
 __all__ = [
     "Mass",
+    "Pull",
+    "branch_contributions",
     "branches_of",
+    "class_pulls",
     "connection_strengths",
     "contributions",
     "existence",
@@ -179,35 +190,75 @@ def existence(layer: RoutedLayer | AttentionLayer, capsules: Tensor) -> Tensor:
 
 def contributions(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor]:
     """Return what every n-gram adds to every length, (B, P, E) per n-gram network."""
+    branches = zip(branches_of(network), output.branches, strict=True)
+    pulls = class_pulls(network, output)
+    return [
+        branch_contributions(*parts, pull)
+        for parts, pull in zip(branches, pulls, strict=True)
+    ]
+
+
+class Pull(NamedTuple):
+    """What a child u_i of the classes gives: coupled_ij (u_i · towards_j + bias_j)."""
+
+    towards: Tensor  # (B, D, E), or (B, I, D, E) of a transform that is not shared
+    bias: Tensor  # (B, 1, E) or (B, I, E)
+    coupled: Tensor  # (B, I, E)
+
+
+def class_pulls(network: CapsuleNetwork, output: CapsuleOutput) -> list[Pull]:
+    """Return how each n-gram network's capsules move the classes, routing as it is."""
     branches, routed = branches_of(network), output.branches
+    if isinstance(branches[0].classes, AttentionLayer):
+        pairs = zip(branches, routed, strict=True)
+        return [attention_pull(*pair, len(branches)) for pair in pairs]
     poses = torch.stack([routing.classes.poses for routing in routed])  # (N, B, E, H)
     if network.average == "poses":
         poses = poses.mean(0, keepdim=True).expand_as(poses)
     directions = poses * ratio(1 / len(branches), vector_norm(poses, dim=-1))[..., None]
-    return [
-        branch_contributions(*parts)
-        for parts in zip(branches, routed, directions, strict=True)
-    ]
+    pulls = []
+    for branch, routing, direction in zip(branches, routed, directions, strict=True):
+        layer, coupled = branch.classes, routing.classes.couplings
+        assert isinstance(layer, CapsuleLayer)
+        children = routing.capsules if routing.conv is None else routing.conv.poses
+        total = sum_votes(layer, children.flatten(1, 2), coupled)  # s, (B, E, H)
+        gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)
+        scaled = direction * gains.unsqueeze(-1)
+        pulls.append(Pull(*pull_back(layer, scaled, coupled.shape[1]), coupled))
+    return pulls
+
+
+def attention_pull(branch: NgramBranch, routing: BranchRouting, n: int) -> Pull:
+    """Return how capsules move the logits that n networks average."""
+    layer, (poses, _, coupled, _) = branch.classes, routing.classes
+    assert isinstance(layer, AttentionLayer)
+    scaled = layer.weight * layer.norm.weight  # w γ, (J, H)
+    centred = scaled - scaled.mean(1, keepdim=True)
+    deviation = poses[:, : layer.n_out].var(2, correction=0) + layer.norm.eps  # σ²
+    directions = centred / deviation.sqrt().unsqueeze(-1) / n  # d, (B, J, H)
+    if len(layer.query) > layer.n_out:  # the orphan, which no capsule's pose moves
+        directions = torch.cat([directions, torch.zeros_like(directions[:, :1])], 1)
+    towards = einsum("bjh,hd->bdj", directions, layer.value.weight)
+    bias = (directions @ layer.value.bias).unsqueeze(1)
+    mass = coupled.sum(1, keepdim=True) + MASS_EPSILON
+    return Pull(towards, bias, coupled / mass)
 
 
 def branch_contributions(
-    branch: NgramBranch, routing: BranchRouting, directions: Tensor
+    branch: NgramBranch, routing: BranchRouting, pull: Pull
 ) -> Tensor:
-    """Return Σ g_j c_ij (û_j|i · direction_j), (B, P, E), in one n-gram network."""
-    capsules, coupled = routing.capsules, routing.classes.couplings  # (B, I, E)
-    children = capsules if routing.conv is None else routing.conv.poses
-    classes = branch.classes
-    assert isinstance(classes, CapsuleLayer)  # attention is not asked (`methods_of`)
-    total = sum_votes(classes, children.flatten(1, 2), coupled)  # s, (B, E, H)
-    gains = ratio(routing.classes.lengths, vector_norm(total, dim=-1))  # g, (B, E)
-    pulled, from_bias = pull_back(
-        classes, directions * gains.unsqueeze(-1), coupled.shape[1]
-    )
+    """Return what every n-gram of one network adds to the classes, (B, P, E).
+
+    It is linear in the capsules, whose derivative `word_contributions` takes.
+    """
+    capsules, (pulled, from_bias, coupled) = routing.capsules, pull
     if branch.conv is None or routing.conv is None:
         along = project(capsules.flatten(1, 2), pulled) + from_bias  # (B, I, E)
-        return (along * coupled).unflatten(1, capsules.shape[1:3]).sum(2)
+        given = (along * coupled).unflatten(1, capsules.shape[1:3]).sum(2)
+        return with_orphan(branch, routing, given)
     sums, amounts = split_sums(branch.conv, capsules, routing.conv.couplings)
-    inner = ratio(routing.conv.lengths, vector_norm(sums.sum(2), dim=-1))  # (B, W, t)
+    norms = vector_norm(sums.sum(2), dim=-1).detach()
+    inner = ratio(routing.conv.lengths, norms)  # gains of the windows, (B, W, t)
     if pulled.ndim == 4:  # one per child of the classes: the same for its K parts
         pulled = pulled.unflatten(1, inner.shape[1:]).unsqueeze(2)
         pulled = pulled.expand(-1, -1, sums.shape[2], -1, -1, -1).flatten(1, 3)
@@ -216,8 +267,18 @@ def branch_contributions(
     by_place = (along * scaled.unflatten(1, inner.shape[1:]).unsqueeze(2)).sum(3)
     shares = ratio(amounts, amounts.sum(2, keepdim=True))  # of a bias, (B, W, K, t)
     biases = (coupled * from_bias).unflatten(1, inner.shape[1:])  # (B, W, t, E)
-    by_place += shares @ biases  # (B, W, K, E)
-    return add_windows(by_place.unbind(2))
+    by_place = by_place + shares @ biases  # (B, W, K, E)
+    return with_orphan(branch, routing, add_windows(by_place.unbind(2)))
+
+
+def with_orphan(branch: NgramBranch, routing: BranchRouting, given: Tensor) -> Tensor:
+    """Put the orphan's shares of the couplings into the last column, for attention."""
+    layer = branch.classes
+    if not isinstance(layer, AttentionLayer) or len(layer.query) == layer.n_out:
+        return given
+    shares = branch_couplings(routing)[..., layer.n_out :]
+    n_inside = routing.mask.sum(1).clamp(min=1)[:, None, None]
+    return torch.cat([given[..., : layer.n_out], shares / n_inside], -1)
 
 
 def sum_votes(layer: RoutedLayer, children: Tensor, coupled: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """What an explanation is made of: plain values, ready to be drawn or written as JSON.
 
-A strength says how much a phrase or token spoke for a label. Its scale depends on the
-method: shares of coupling for `couplings`, parts of the label's length for the others,
-where a negative strength speaks against the label. Compare strengths within one method
-only.
+The strength of a phrase is how far the label's score falls when the phrase is deleted
+and the model predicts again, whichever method proposed the phrase (`trials`). The
+strength of a token is the method's own: shares of coupling for `couplings`, parts of
+the label's length for the others, below zero where it speaks against the label. Compare
+those within one method only.
 
 An explanation has phrases and strengths for every class of a model, and a reader looks
 at those of a few. So its fields are computed when they are first read, from the arrays
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ORPHAN",
+    "Change",
     "CorpusExplanation",
     "Deferred",
     "Explanation",
@@ -33,7 +35,9 @@ __all__ = [
     "Mistake",
     "Phrase",
     "PhraseTotal",
+    "Sentence",
     "TokenSpan",
+    "Trial",
 ]
 
 
@@ -68,7 +72,10 @@ class Deferred:
             return value
 
 
-FRAME_COLUMNS = ("label", "score", "given", "phrase", "start", "end", "strength")
+FRAME_COLUMNS = (
+    *("label", "score", "threshold", "given"),
+    *("phrase", "start", "end", "strength"),
+)
 ORPHAN = "(orphan)"  # how the background category is called where it is shown
 
 # A token: `original[start:end]` is where it stands, `text` its normal form.
@@ -81,23 +88,60 @@ class Phrase(NamedTuple):
     text: str
     start: int
     end: int
-    strength: float
-    ngram_size: int  # tokens of the n-gram, or of the longest n-gram merged into it
+    strength: float  # how far the label's score falls without it
+    ngram_size: int  # tokens of the phrase
 
 
-@dataclass(frozen=True, slots=True)
+class Trial(NamedTuple):
+    """A stretch that was deleted, and how far the score of every label fell."""
+
+    start: int
+    end: int
+    falls: tuple[float, ...]  # in the order of the model's labels
+
+
+class Sentence(NamedTuple):
+    """A sentence, and how far each given label's score falls without it."""
+
+    start: int
+    end: int
+    falls: dict[str, float]
+
+
+class Change(NamedTuple):
+    """A small deletion that turns a label's decision round, tried on the model."""
+
+    deleted: tuple[tuple[int, int], ...]  # first characters, and those after the last
+    score: float  # of the label, without them
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class LabelExplanation(Deferred):
     """What spoke for one label, in one text."""
 
     label: str
     score: float  # the length of the class's capsule
     predicted: bool
-    phrases: tuple[Phrase, ...]  # all n-gram sizes together, strongest first
+    phrases: tuple[Phrase, ...]  # strongest first; none overlaps another
     tokens: tuple[float, ...]  # one strength per token, as `Explanation.tokens`
-    by_size: dict[int, tuple[Phrase, ...]]  # each n-gram size by itself
+    against: tuple[Phrase, ...] = ()  # strengths below zero, the lowest first
+    # What the score must reach: of one label per text, the highest of the others.
+    threshold: float = 0.0
+    change: Change | None = None  # None if none was found, or none asked for
+
+    def __repr__(self) -> str:
+        """Return the label, its score and its strongest phrase."""
+        given = "given" if self.predicted else "not given"
+        return f"LabelExplanation({self.summary()}; {given})"
+
+    def summary(self) -> str:
+        """Return one line: the score, and what it would lose without which phrase."""
+        line = f"{self.label} {self.score:.2f}, threshold {self.threshold:.2f}"
+        phrases = [f"“{p.text}” {p.strength:.2f}" for p in self.phrases[:2]]
+        return f"{line}: {', '.join(phrases)}" if phrases else line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Deferred):
     """What spoke for every label, in one text."""
 
@@ -109,9 +153,18 @@ class Explanation(Deferred):
     orphan_share: float | None  # and to the orphan; both None without capsules
     predicted: tuple[str, ...]  # strongest first
     true: tuple[str, ...] | None  # the labels the text should get, where known
-    method: str
+    method: str  # that proposed the phrases and gave the tokens their strengths
     known: int = 0  # how many of the words read are in the vocabulary
     words: int = 0  # how many words were read; of an unreadable text too
+    trials: tuple[Trial, ...] = ()  # every phrase that was deleted
+    sentences: tuple[Sentence, ...] = ()  # of the text that was read
+
+    def __repr__(self) -> str:
+        """Return the text's beginning, its labels and their strongest phrases."""
+        start = self.text if len(self.text) <= 40 else f"{self.text[:39].rstrip()}…"
+        given = [each.summary() for each in self.labels if each.predicted]
+        labels = "; ".join(given) or "no label"
+        return f"Explanation({start!r}: {labels}; method {self.method})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -139,7 +192,7 @@ class Explanation(Deferred):
         """Return a table with one row per label and phrase, labels in the model's order.
 
         A label without a phrase has one row, its phrase empty. Columns: label, score,
-        given (whether the label was predicted), phrase, start, end, strength.
+        threshold, given (was the label predicted?), phrase, start, end, strength.
         """
         try:
             from pandas import DataFrame
@@ -152,6 +205,7 @@ class Explanation(Deferred):
             {
                 "label": label.label,
                 "score": label.score,
+                "threshold": label.threshold,
                 "given": label.predicted,
                 "phrase": phrase.text,
                 "start": phrase.start,
@@ -186,6 +240,10 @@ class MethodCurves:
     comprehensiveness_spread: float
     sufficiency: float  # area over `kept`: low if what was named was enough
     sufficiency_spread: float
+    gap: float = 0.0  # comprehensiveness less sufficiency: high is faithful
+    gap_error: float = 0.0  # its standard error
+    behind: float = 0.0  # how far the gap is below the best method's, case by case
+    behind_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +256,7 @@ class Faithfulness:
     methods: tuple[MethodCurves, ...]  # `random` among them, as the yardstick
     best: str  # the method with the widest gap between the two areas
     verdict: str  # the outcome in a few sentences made from the figures
+    chosen: str = ""  # the cheapest method within one standard error of the best
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

@@ -1,11 +1,16 @@
 """Do explanations tell the truth? Delete what they name, and keep only that.
 
-For a text and a label predicted for it, a method ranks the phrases. When the strongest
+For a text and a label predicted for it, a method ranks the tokens. When the strongest
 are deleted, the label's length should fall (comprehensiveness); when only they are
 kept, it should stay (sufficiency). Both are measured for several shares of the text's
 tokens, the same number of tokens for every method, and averaged over these shares: the
-areas over the two curves (DeYoung et al., 2020). Phrases are ranked as in `phrases`,
-but down to the weakest. Random n-grams, ranked the same way, are the yardstick.
+areas over the two curves (DeYoung et al., 2020). Couplings, which know n-grams only,
+rank those as `phrases` does, down to the weakest. Tokens in a random order are the
+yardstick.
+
+A method's *gap* is comprehensiveness less sufficiency: high is faithful. The method to
+take (`chosen`) is the cheapest whose gap is at most one standard error (of the
+difference, case by case) below the widest.
 
 Deleting takes words out of the text, and the rest closes up: the model then reads a
 text without holes. New neighbours may say something of their own; that is the same for
@@ -26,10 +31,10 @@ from textcapsules.reasons.explanation import Faithfulness, MethodCurves
 from textcapsules.reasons.methods import (
     METHODS,
     batch_for,
+    check_usable,
     evaluating,
     explainable_network,
     methods_of,
-    settle_method,
 )
 from textcapsules.reasons.phrases import pick_phrases
 from textcapsules.reasons.strengths import NgramStrengths, find_strengths
@@ -40,6 +45,7 @@ RANDOM = "random"
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)  # of a text's tokens
 BATCH_SIZE = 32
 CLEAR = 2.0  # standard errors from which a difference is called clear
+BY_COST = ("couplings", "contributions", "gradient", "erasure", "integrated")
 
 
 class Case(NamedTuple):
@@ -90,7 +96,8 @@ def measure_faithfulness(
         raise ConfigError(
             f"methods must be some of {', '.join(METHODS)}; got {list(methods)!r}."
         )
-    methods = [settle_method(network, method) for method in methods]
+    for method in methods:
+        check_usable(network, method)
     random = np.random.default_rng(seed)
     cases, n_texts = draw_cases(classifier, texts, max_texts, random)
     measured: dict[str, Remaining] = {}
@@ -104,14 +111,31 @@ def measure_faithfulness(
         if on_step is not None:
             on_step(number + 1, len(methods) + 1)
     best = max(methods, key=lambda method: measured[method].gaps().mean())
+    gaps = measured[best].gaps()
     return Faithfulness(
         texts=n_texts,
         cases=len(cases),
         shares=SHARES,
-        methods=tuple(curves(*item) for item in measured.items()),
+        methods=tuple(curves(*item, gaps) for item in measured.items()),
         best=best,
         verdict=" ".join(sentences(measured, best)),
+        chosen=cheapest(measured, methods, best),
     )
+
+
+def cheapest(measured: dict[str, Remaining], methods: Sequence[str], best: str) -> str:
+    """Return the cheapest method within one standard error of the best."""
+    for method in BY_COST:
+        if method in methods:
+            behind = measured[best].gaps() - measured[method].gaps()
+            if behind.mean() <= standard_error(behind):
+                return method
+    return best
+
+
+def standard_error(values: NDArray[np.float64]) -> float:
+    """Return the standard error of a mean over cases."""
+    return float(values.std() / np.sqrt(len(values)))
 
 
 def draw_cases(
@@ -192,19 +216,18 @@ def rank_tokens(
     method: str,
     random: np.random.Generator,
 ) -> list[NDArray[np.int64]]:
-    """Return the tokens of every document, strongest phrase for a label first."""
-    batch = batch_for(network, documents, range(len(documents)))
-    known = method
-    if method == RANDOM:  # any method tells where the n-grams are
-        cheap = ("couplings", "gradient", "erasure")
-        known = next(name for name in cheap if name in methods_of(network))
-    ngrams = find_strengths(network, batch.ids, batch.mask, known, [label]).ngrams
-    n_tokens = np.array([len(ids) for ids in documents])
+    """Return the tokens of every document, the strongest for a label first."""
+    sizes = [len(ids) for ids in documents]
     if method == RANDOM:
-        ngrams = [
-            each._replace(values=random.random(each.values.shape, np.float32))
-            for each in ngrams
+        return [random.permutation(size) for size in sizes]
+    batch = batch_for(network, documents, range(len(documents)))
+    strengths = find_strengths(network, batch.ids, batch.mask, method, [label])
+    if not strengths.of_ngrams:
+        return [
+            np.argsort(-row[:size, 0], kind="stable")
+            for row, size in zip(strengths.tokens, sizes, strict=True)
         ]
+    ngrams, n_tokens = strengths.ngrams, np.array(sizes)
     picked = pick_phrases(
         as_ranks(ngrams), n_tokens, int(n_tokens.max()), min_share=0.0
     )
@@ -241,9 +264,10 @@ def as_ranks(ngrams: Sequence[NgramStrengths]) -> list[NgramStrengths]:
     ]
 
 
-def curves(method: str, measured: Remaining) -> MethodCurves:
-    """Return the means and areas of one method."""
+def curves(method: str, measured: Remaining, best: NDArray[np.float64]) -> MethodCurves:
+    """Return the means and areas of one method; `best` are the best method's gaps."""
     lost, missing = 1 - measured.deleted.mean(1), 1 - measured.kept.mean(1)  # (cases,)
+    gaps = measured.gaps()
     return MethodCurves(
         method=method,
         deleted=tuple(measured.deleted.mean(0).tolist()),
@@ -252,6 +276,10 @@ def curves(method: str, measured: Remaining) -> MethodCurves:
         comprehensiveness_spread=float(lost.std()),
         sufficiency=float(missing.mean()),
         sufficiency_spread=float(missing.std()),
+        gap=float(gaps.mean()),
+        gap_error=standard_error(gaps),
+        behind=float((best - gaps).mean()),
+        behind_error=standard_error(best - gaps),
     )
 
 
@@ -275,7 +303,7 @@ def sentences(measured: dict[str, Remaining], best: str) -> Iterator[str]:
 def compare(one: str, other: str, measured: dict[str, Remaining]) -> str:
     """Say which of two methods is more faithful, if the difference is clear."""
     gap = measured[one].gaps() - measured[other].gaps()  # (cases,)
-    error = gap.std() / np.sqrt(len(gap))
+    error = standard_error(gap)
     figures = f"{gap.mean():+.3f}, standard error {error:.3f}"
     if abs(gap.mean()) <= CLEAR * error:
         return f"{one} and {other} do not clearly differ ({figures})."

@@ -1,9 +1,8 @@
 """One interface to every method: strengths of n-grams and of tokens, for a batch.
 
-Couplings, contributions and erasure give strengths of n-grams. Each n-gram shares its
-strength evenly among its tokens, and a token adds up its shares; so tokens and n-grams
-have the same sum. Gradients give strengths of tokens; the strength of an n-gram is then
-the sum of its tokens'.
+Couplings are of n-grams. Each n-gram shares its strength evenly among its tokens, and a
+token adds up its shares; so tokens and n-grams have the same sum. All other methods
+give strengths of tokens; the strength of an n-gram is then the sum of its tokens'.
 """
 
 from collections.abc import Sequence
@@ -12,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
@@ -22,16 +20,18 @@ from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.reasons.attributions import (
     document_lengths,
     erase_ngrams,
+    faded_words,
     gradient_times_input,
     integrated_gradients,
 )
-from textcapsules.reasons.couplings import connection_strengths, contributions, mass
+from textcapsules.reasons.couplings import connection_strengths, mass
 from textcapsules.reasons.methods import (
     NgramPlaces,
+    check_usable,
     class_scores,
     ngram_places,
-    settle_method,
 )
+from textcapsules.reasons.word_contributions import word_contributions
 
 __all__ = [
     "NgramStrengths",
@@ -59,6 +59,7 @@ class Strengths(NamedTuple):
     tokens: NDArray[np.float32]  # (B, T, E)
     leak: NDArray[np.float32] | None  # (B,); None without capsules
     orphan_share: NDArray[np.float32] | None  # (B,)
+    of_ngrams: bool = False  # whether the method knows n-grams, and no single tokens
 
 
 @torch.no_grad()
@@ -78,26 +79,26 @@ def find_strengths(
         method: one of `METHODS`.
         classes: the columns E of the strengths; all, the orphan last, if None.
     """
-    method = settle_method(network, method)
+    check_usable(network, method)
     output: Any = None
+    vectors: list[Tensor] = []
     if isinstance(network, ClassicSystem):
         lengths = torch.from_numpy(document_lengths(network, unpadded(ids, mask)))
-    else:
-        options = {"inspect": True} if isinstance(network, CapsuleNetwork) else {}
-        output = network(ids, mask, **options)
+    elif isinstance(network, CapsuleNetwork):
+        with faded_words(network.embedding, 1.0) as vectors:
+            output = network(ids, mask, inspect=True)
         lengths = class_scores(output)
-    columns = range(lengths.shape[1]) if classes is None else classes
-    places = ngram_places(network)
-    if method in ("gradient", "integrated"):
-        assert isinstance(network, nn.Module)  # a classic system has no gradients
-        find = gradient_times_input if method == "gradient" else integrated_gradients
-        tokens = find(network, ids, mask, columns)  # (B, T, E)
-        values = [window_sums(tokens, *place) for place in places]
     else:
-        values = ngram_strengths(network, ids, mask, method, output, places)
-        if classes is not None:
-            values = [each[..., list(classes)] for each in values]
+        output = network(ids, mask)
+        lengths = class_scores(output)
+    columns = list(range(lengths.shape[1]) if classes is None else classes)
+    places = ngram_places(network)
+    if method == "couplings":
+        values = [each[..., columns] for each in connection_strengths(output)]
         tokens = sum_shares(values, places, mask)
+    else:
+        tokens = token_strengths(network, ids, mask, method, columns, output, vectors)
+        values = [window_sums(tokens, *place) for place in places]
     shares = mass(network, output) if isinstance(network, CapsuleNetwork) else None
     return Strengths(
         to_array(lengths),
@@ -108,33 +109,36 @@ def find_strengths(
         to_array(tokens),
         None if shares is None else to_array(shares.leak),
         None if shares is None else to_array(shares.orphan),
+        method == "couplings",
     )
+
+
+def token_strengths(
+    network: Any,
+    ids: Tensor,
+    mask: Tensor,
+    method: str,
+    columns: Sequence[int],
+    output: Any,
+    vectors: Sequence[Tensor],
+) -> Tensor:
+    """Return the strengths (B, T, E) of tokens by a method that has them."""
+    if method == "contributions":
+        return word_contributions(network, output, vectors[0], mask, columns)
+    if method == "gradient":
+        return gradient_times_input(network, ids, mask, columns)
+    if method == "integrated":
+        return integrated_gradients(network, ids, mask, columns)
+    falls = erase_ngrams(network, unpadded(ids, mask), 1, 1)  # (n, E) each
+    padded = ids.new_zeros((*ids.shape, len(columns)), dtype=torch.float32)
+    for row, fall in zip(padded, falls, strict=True):
+        row[: len(fall)] = torch.from_numpy(fall[:, columns])
+    return padded * mask.unsqueeze(2)
 
 
 def to_array(tensor: Tensor) -> NDArray[np.float32]:
     """Bring a tensor to the CPU as an array."""
     return tensor.float().cpu().numpy()
-
-
-def ngram_strengths(
-    network: Any,
-    ids: Tensor,
-    mask: Tensor,
-    method: str,
-    output: Any,
-    places: Sequence[NgramPlaces],
-) -> list[Tensor]:
-    """Return the strengths (B, P, E) of n-grams, one tensor per size."""
-    if method == "couplings":
-        return connection_strengths(output)
-    if method == "contributions":
-        return contributions(network, output)
-    strengths = []
-    for place in places:
-        falls = erase_ngrams(network, unpadded(ids, mask), *place)
-        padded = pad_sequence([torch.from_numpy(fall) for fall in falls], True)
-        strengths.append(padded.to(ids.device) / len(places))
-    return strengths
 
 
 def unpadded(ids: Tensor, mask: Tensor) -> list[NDArray]:

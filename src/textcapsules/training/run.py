@@ -33,6 +33,7 @@ from textcapsules.model.classifier import (
     write_config,
 )
 from textcapsules.model.network import Network
+from textcapsules.reasons.choice import measure_reasons
 from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.checkpoint import (
     LastEpoch,
@@ -299,9 +300,11 @@ def finish(
     if message := learnt_nothing(records[best.epoch], dev):
         warnings.append(message)
         warn(message)
+    reasons = measure_reasons(classifier, [each.text for each in prepared.corpus.dev])
     classifier.record = {
         **start,
         "finished": True,
+        **({} if reasons is None else {"reasons": reasons}),
         "best_epoch": best.epoch + 1,
         "calibration": calibration,
         "warnings": warnings,

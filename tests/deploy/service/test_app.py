@@ -134,13 +134,13 @@ def test_explanations_point_into_the_text(client):
     words = [text[token["start"] : token["end"]] for token in found["tokens"]]
     assert {"cat", "purr", "dog"} <= set(words)
     assert list(found["labels"]) == list(single_label().labels.names)
-    for spoken in (*found["labels"].values(), found["orphan"]):
+    for spoken in (*found["labels"].values(), found["background"]):
         assert len(spoken["tokens"]) == len(words)
         assert len(spoken["phrases"]) <= 2
         for phrase in spoken["phrases"]:
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
-    assert 0 <= found["orphan_share"] <= 1
-    assert 0 <= found["leak"] <= 1
+    assert 0 <= found["background_share"] <= 1
+    assert 0 <= found["unclaimed"] <= 1
     plain = predict(client, model="pets", texts=text)[0]
     assert answer["labels"] == plain["labels"]
     assert answer["scores"] == pytest.approx(plain["scores"], abs=1e-6)
@@ -407,4 +407,5 @@ def test_a_cnn_is_explained_without_votes(tmp_path):
         reply = predict(client, model="cnn", texts="cat purr kitten", explain=True)
         found = reply[0]["explanation"]
         assert found["method"] == "gradient"
-        assert (found["orphan"], found["orphan_share"], found["leak"]) == (None,) * 3
+        assert (found["background"], found["background_share"]) == (None, None)
+        assert found["unclaimed"] is None

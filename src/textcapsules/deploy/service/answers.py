@@ -14,8 +14,13 @@ from textcapsules.deploy.service.limits import Limits
 from textcapsules.deploy.service.metrics import Metrics
 from textcapsules.deploy.service.schema import PredictRequest, RefusedError
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.explanation import Explanation, LabelExplanation
-from textcapsules.reasons.methods import can_explain
+from textcapsules.reasons.explanation import (
+    Explanation,
+    LabelExplanation,
+    Phrase,
+    Sentence,
+)
+from textcapsules.reasons.methods import can_explain, default_method, methods_of
 from textcapsules.reasons.texts import explain
 
 __all__ = ["Service"]
@@ -24,10 +29,14 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class BatchKey(NamedTuple):
-    """What all texts of a batch share: the model, and the number of phrases."""
+    """What all texts of a batch share: the model, and how it is explained."""
 
     model: str
-    phrases: int | None  # None: no explanations
+    phrases: int | None = None  # None: no explanations, and nothing below counts
+    method: str | None = None
+    changes: bool = False
+    multi_label: bool | None = None
+    threshold: float | None = None
 
 
 class Scored(NamedTuple):
@@ -66,7 +75,15 @@ class Service:
         scores, known, words, _ = classifier.read(texts)
         explanations: Sequence[Explanation | None] = [None] * len(texts)
         if key.phrases is not None:
-            explanations = explain(classifier, texts, top=key.phrases)
+            explanations = explain(
+                classifier,
+                texts,
+                top=key.phrases,
+                method=key.method,
+                changes=key.changes,
+                multi_label=key.multi_label,
+                threshold=key.threshold,
+            )
         rows = zip(scores, known.tolist(), words.tolist(), explanations, strict=True)
         return [Scored(*row) for row in rows]
 
@@ -80,8 +97,18 @@ class Service:
             )
             raise RefusedError(422, message)
         check_decision(request)
+        check_reasons(request, self.models[name])
         check_texts(texts, self.limits, explain=request.explain)
-        key = BatchKey(name, request.phrases if request.explain else None)
+        key = BatchKey(name)
+        if request.explain:
+            key = BatchKey(
+                name,
+                request.phrases,
+                request.method,
+                request.changes,
+                request.multi_label,
+                request.threshold,
+            )
         scored = await self.queue(key, texts)
         if not all(np.isfinite(each.scores).all() for each in scored):
             message = f"the scores of {name!a:.60} must be finite; got NaN or infinity"
@@ -138,6 +165,8 @@ def describe(name: str, classifier: TextClassifier) -> dict[str, Any]:
         "task": labels.task,
         "labels": [{"name": name, "threshold": value} for name, value in pairs],
         "explains": can_explain(classifier),
+        "method": default_method(classifier) if can_explain(classifier) else None,
+        "methods": usable_methods(classifier),
         "reads": reads(classifier),
         "max_tokens": classifier.config.text.max_tokens,
     }
@@ -153,6 +182,21 @@ def check_decision(request: PredictRequest) -> None:
     if request.threshold is not None and request.multi_label is False:
         raise RefusedError(
             422, "threshold must go with all labels past it; got multi_label: false"
+        )
+
+
+def usable_methods(classifier: TextClassifier) -> list[str]:
+    """Return the methods that suit a model, none if it cannot be explained."""
+    return list(methods_of(classifier.network)) if can_explain(classifier) else []
+
+
+def check_reasons(request: PredictRequest, classifier: TextClassifier) -> None:
+    """Refuse a method that does not suit the model."""
+    usable = usable_methods(classifier)
+    if request.explain and request.method not in (None, *usable):
+        raise RefusedError(
+            422,
+            f"method must be one of {', '.join(usable)}; got {request.method!a:.60}",
         )
 
 
@@ -201,29 +245,47 @@ def format_predictions(
 
 def format_explanation(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation in the form of the answer."""
-    orphan = explanation.orphan
+    text, orphan = explanation.text, explanation.orphan
     return {
         "method": explanation.method,
         "tokens": [{"start": t.start, "end": t.end} for t in explanation.tokens],
-        "labels": {each.label: format_label(each) for each in explanation.labels},
-        "orphan": None if orphan is None else format_label(orphan),
-        "orphan_share": explanation.orphan_share,
-        "leak": explanation.leak,
+        "labels": {each.label: format_label(text, each) for each in explanation.labels},
+        "sentences": [format_sentence(each) for each in explanation.sentences],
+        "background": None if orphan is None else format_label(text, orphan),
+        "background_share": explanation.orphan_share,
+        "unclaimed": explanation.leak,
     }
 
 
-def format_label(label: LabelExplanation) -> dict[str, Any]:
+def format_label(text: str, label: LabelExplanation) -> dict[str, Any]:
     """Return one label's phrases and token strengths, short enough to send."""
-    phrases = [
-        {
-            "text": phrase.text,
-            "start": phrase.start,
-            "end": phrase.end,
-            "strength": rounded(phrase.strength),
-        }
-        for phrase in label.phrases
-    ]
-    return {"phrases": phrases, "tokens": [rounded(value) for value in label.tokens]}
+    change = None
+    if label.change is not None:
+        places = label.change.deleted
+        deleted = [
+            {"text": text[start:end], "start": start, "end": end}
+            for start, end in places
+        ]
+        change = {"deleted": deleted, "score": label.change.score}
+    return {
+        "phrases": [format_phrase(phrase) for phrase in label.phrases],
+        "against": [format_phrase(phrase) for phrase in label.against],
+        "tokens": [rounded(value) for value in label.tokens],
+        "change": change,
+    }
+
+
+def format_phrase(phrase: Phrase) -> dict[str, Any]:
+    """Return a phrase in the form of the answer."""
+    values = {"text": phrase.text, "start": phrase.start, "end": phrase.end}
+    return {**values, "strength": rounded(phrase.strength)}
+
+
+def format_sentence(sentence: Sentence) -> dict[str, Any]:
+    """Return a sentence in the form of the answer."""
+    falls = sorted(sentence.falls.items(), key=lambda item: -item[1])
+    labels = [{"label": name, "strength": rounded(fall)} for name, fall in falls]
+    return {"start": sentence.start, "end": sentence.end, "labels": labels}
 
 
 def rounded(strength: float) -> float:

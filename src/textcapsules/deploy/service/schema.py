@@ -78,22 +78,74 @@ class PredictRequest(BaseModel):
         int,
         Field(ge=1, le=50, strict=True, description="How many phrases per label."),
     ] = 10
+    method: Annotated[
+        str | None,
+        Field(
+            description="Which method proposes phrases, one of the model's `methods`; "
+            "by default its `method`."
+        ),
+    ] = None
+    changes: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="Look for a small deletion that would take a given label away.",
+        ),
+    ] = False
 
 
-class PhraseReply(BaseModel):
-    """A stretch of the text that spoke for a label."""
+class StretchReply(BaseModel):
+    """A stretch of the text."""
 
     text: str
     start: Offset
     end: Offset
-    strength: float
+
+
+class PhraseReply(StretchReply):
+    """A stretch of the text that spoke for a label, or against it."""
+
+    strength: Annotated[
+        float, Field(description="How far the label's score falls without it.")
+    ]
+
+
+class ChangeReply(BaseModel):
+    """A small deletion that takes a label away, tried on the model."""
+
+    deleted: list[StretchReply]
+    score: Annotated[float, Field(description="Of the label, without them.")]
 
 
 class LabelReply(BaseModel):
     """A label's phrases, strongest first, and one strength per token."""
 
     phrases: list[PhraseReply]
-    tokens: list[float]
+    against: Annotated[
+        list[PhraseReply], Field(description="Strengths below zero, the lowest first.")
+    ]
+    tokens: Annotated[
+        list[float], Field(description="The method's strengths, on a scale of its own.")
+    ]
+    change: Annotated[
+        ChangeReply | None,
+        Field(description="None if none was found, or `changes` was not asked for."),
+    ]
+
+
+class SentenceLabelReply(BaseModel):
+    """How far a given label's score falls without a sentence."""
+
+    label: str
+    strength: float
+
+
+class SentenceReply(BaseModel):
+    """A sentence, and what the given labels owe to it, strongest first."""
+
+    start: Offset
+    end: Offset
+    labels: list[SentenceLabelReply]
 
 
 class TokenReply(BaseModel):
@@ -109,9 +161,19 @@ class ExplanationReply(BaseModel):
     method: str
     tokens: list[TokenReply]
     labels: dict[str, LabelReply]
-    orphan: LabelReply | None
-    orphan_share: float | None  # None, like the next, without capsules
-    leak: float | None
+    sentences: list[SentenceReply]
+    background: Annotated[
+        LabelReply | None,
+        Field(description="What speaks for no label; None if the model has no such."),
+    ]
+    background_share: Annotated[
+        float | None,
+        Field(description="Share of the text's capsules; None without capsules."),
+    ]
+    unclaimed: Annotated[
+        float | None,
+        Field(description="Share that went neither to a label nor to the background."),
+    ]
 
 
 class PredictionReply(BaseModel):
@@ -157,6 +219,10 @@ class ModelReply(BaseModel):
     task: Annotated[str, Field(pattern="^(single|multi)-label$")]
     labels: list[ClassReply]
     explains: Annotated[bool, Field(description="Whether it can be explained.")]
+    method: Annotated[
+        str | None, Field(description="Which proposes phrases if none is asked for.")
+    ]
+    methods: Annotated[list[str], Field(description="All that suit the model.")]
     reads: Annotated[
         str,
         Field(

@@ -224,7 +224,7 @@ export class Card {
   }
 
   layer(name) {
-    const { labels, orphan } = this.prediction.explanation;
+    const { labels, background: orphan } = this.prediction.explanation;
     const spoken = (name === ORPHAN ? orphan : labels[name]) ?? { tokens: [], phrases: [] };
     const compared = name === ORPHAN ? [spoken] : Object.values(labels);
     let scale = 1e-9; // the strongest token of all gets the darkest tint
@@ -234,7 +234,7 @@ export class Card {
   }
 
   showShares() {
-    const { orphan, orphan_share: orphanShare, leak } = this.prediction.explanation;
+    const { background: orphan, background_share: orphanShare, unclaimed: leak } = this.prediction.explanation;
     if (leak === null) this.find(".shares").hidden = true; // no capsules, no votes
     const shares = [Math.max(0, 1 - orphanShare - leak), orphanShare, leak];
     this.find(".stack").querySelectorAll("i").forEach((part, n) => setProperties(part, { share: shares[n] }));

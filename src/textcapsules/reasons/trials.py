@@ -1,0 +1,120 @@
+"""Delete phrases and predict again: what a phrase is worth, whoever proposed it.
+
+A method says where to look; what counts is how far a label's score falls without the
+phrase. So every strength that is shown has been tried: the phrase is deleted from the
+text, the model reads the rest, and the strength is the score before less the score
+after. Anyone can check it with `predict`. One trial serves all labels at once.
+
+For each label the candidates of all labels and of several lengths compete. The phrase
+without which the score falls most comes first; in its place stands the shortest one
+that overlaps it and explains nearly as much (`ENOUGH`). What overlaps a phrase already
+taken is skipped.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textcapsules.model.classifier import TextClassifier
+from textcapsules.reasons.attributions import document_lengths
+
+__all__ = [
+    "MIN_AGAINST",
+    "Chosen",
+    "Place",
+    "choose_places",
+    "delete_places",
+    "lengths_of_texts",
+    "neighbours",
+    "overlaps",
+]
+
+ENOUGH = 0.7  # share of a fall that a shorter phrase must reach to stand for a longer
+MIN_SHARE = 0.25  # share of the largest fall that a reason must reach
+MIN_FALL = 0.005  # smaller falls are those of any deleted word
+MIN_AGAINST = 0.01  # and so are smaller rises
+
+# A stretch of a text: its first character and the one after its last.
+Place = tuple[int, int]
+
+
+class Chosen(NamedTuple):
+    """A stretch and how far a score falls without it."""
+
+    place: Place
+    fall: float
+
+
+def delete_places(text: str, places: Sequence[Place]) -> str:
+    """Return a text without some stretches; what stood around them does not join.
+
+    >>> delete_places("It is not good, really.", [(6, 14)])
+    'It is  , really.'
+    """
+    parts, done = [], 0
+    for start, end in sorted(places):
+        parts.append(text[done : max(start, done)])
+        done = max(done, end)
+    return " ".join([*parts, text[done:]])
+
+
+def lengths_of_texts(
+    classifier: TextClassifier, texts: Sequence[str]
+) -> NDArray[np.float32]:
+    """Return the lengths (N, E) of all classes, the orphan's last where there is one.
+
+    A model without capsules has scores in place of lengths.
+    """
+    if not texts:
+        return np.zeros((0, len(classifier.labels.names)), dtype=np.float32)
+    return document_lengths(classifier.network, classifier.encode(texts))
+
+
+def choose_places(
+    places: Sequence[Place], falls: NDArray[np.float32], top: int
+) -> list[Chosen]:
+    """Return the stretches that a score depends on most, none overlapping another.
+
+    Args:
+        places: all that were tried.
+        falls: (N,), how far the score falls without each; negated, to find what speaks
+            against the label.
+        top: the largest number of stretches.
+    """
+    if not len(places):
+        return []
+    floor = MIN_SHARE * float(falls.max())
+    order = np.argsort(-falls, kind="stable").tolist()
+    chosen: list[Chosen] = []
+    for number in order:
+        if len(chosen) == top or falls[number] < max(floor, MIN_FALL):
+            break
+        if overlaps(places[number], [each.place for each in chosen]):
+            continue
+        rivals = [
+            (end - start, start, other)
+            for other, (start, end) in enumerate(places)
+            if falls[other] >= ENOUGH * falls[number]
+            and overlaps((start, end), [places[number]])
+            and not overlaps((start, end), [each.place for each in chosen])
+        ]
+        _, _, best = min(rivals)
+        chosen.append(Chosen(places[best], float(falls[best])))
+    return sorted(chosen, key=lambda each: -each.fall)
+
+
+def overlaps(place: Place, others: Sequence[Place]) -> bool:
+    """Tell whether a stretch shares a character with any of some others."""
+    return any(place[0] < end and start < place[1] for start, end in others)
+
+
+def neighbours(places: Sequence[Place], text: str) -> Iterator[Place]:
+    """Yield what two stretches make together, where hardly anything parts them."""
+    ordered = sorted(places)
+    for (start, end), (after, last) in pairwise(ordered):
+        between = text[end:after]
+        if after >= end and len(between.split()) <= 1 and not set(between) & set(".!?"):
+            yield start, last
