@@ -21,9 +21,9 @@ ORDER = """
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.reviews data.tickets.generate
     data.tickets data.off_topic data.load
-    text text.tokenize text.spelling text.vocabulary text.pieces text.state_store
-    text.encoder text.vectors text.lexicon text.trees text.encode text.outside
-    text.batch
+    text text.tokenize text.spelling text.function_words text.vocabulary text.pieces
+    text.state_store text.encoder text.vectors text.lexicon text.trees text.encode
+    text.outside text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
     model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
@@ -45,8 +45,9 @@ ORDER = """
     training.folder training.run
     inference inference.evaluate inference.suspects inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray
-    inference.estimator inference.report
-    draw draw.palette draw.pictures draw.pages draw.report
+    inference.estimator inference.label_pairs inference.reliability inference.rival
+    inference.data_card inference.report
+    draw draw.palette draw.pictures draw.pages draw.slide draw.report
     deploy deploy.service deploy.service.limits deploy.service.batching
     deploy.service.metrics deploy.service.schema deploy.service.answers
     deploy.service.guard deploy.service.connections deploy.service.review
@@ -70,7 +71,10 @@ EXCEPTIONS = {
         "textcapsules.reasons.explanation",
         "textcapsules.reasons.texts",
     },
-    "textcapsules.reasons.explanation": {"textcapsules.draw.pages"},
+    "textcapsules.reasons.explanation": {
+        "textcapsules.draw.pages",
+        "textcapsules.draw.slide",
+    },
 }
 MODULES = ["textcapsules", *(f"textcapsules.{name}" for name in ORDER[1:])]
 

@@ -7,7 +7,6 @@ import typer
 
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import Json, Overwrite
-from textcapsules.cli.report import warn_without_clouds
 from textcapsules.cli.serve import Port, announce
 from textcapsules.cli.show import percent, print_json, print_table, say, training_bar
 
@@ -80,7 +79,6 @@ def demo(
         "micro F1, 2-3 topics",
     )
     print_table("synthetic tickets, trained on one topic each", header, rows)
-    warn_without_clouds()
     say(f"model: {out / 'model'}")
     say(f"report: {result.report}")
     if json:

@@ -1,5 +1,6 @@
 """`textcapsules report`."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from textcapsules.cli.options import (
 )
 from textcapsules.cli.show import err, percent, print_json, say
 
-__all__ = ["report", "warn_without_clouds"]
+__all__ = ["report"]
 
 
 @config_flags("data", from_model=True)
@@ -43,13 +44,21 @@ def report(
     sample: Annotated[
         int, typer.Option(help="Number of texts to test the explanations on.")
     ] = 50,
+    rival: Annotated[
+        bool,
+        typer.Option(
+            help="Train a linear model on the training texts to stand beside the "
+            "model, and describe those texts."
+        ),
+    ] = True,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Write one page about a model: its results, its mistakes, and the reasons.
+    """Write one page about a model: how good it is, its mistakes, and the reasons.
 
-    By default on the test texts of the corpus that it was trained on. The page needs
-    no network:
+    By default on the test texts of the corpus that it was trained on. Where its
+    training texts can be read, a simple linear model learns from them too and stands
+    beside it, and the page describes them. The page needs no network:
 
       textcapsules report runs/model --out report.html
 
@@ -59,7 +68,7 @@ def report(
     from textcapsules.data.load import load_split
     from textcapsules.draw.report import render_report
     from textcapsules.inference.evaluate import evaluation_data
-    from textcapsules.inference.report import make_report
+    from textcapsules.inference.report import make_report, training_corpus
     from textcapsules.model.classifier import TextClassifier
 
     check_new_file(out, overwrite)
@@ -69,22 +78,26 @@ def report(
     classifier = TextClassifier.load(model, device)
     data = evaluation_data(classifier.config, flags.get("data", {}), split)
     texts = load_split(data, split)
+    name = Path(os.path.abspath(model)).name  # as it was given, links not followed
     source = f"{Path(data.source).name}, {split}"
+    corpus, missing = None, "--no-rival was given"
+    if rival:
+        corpus, missing = training_corpus(classifier)
     with stages(quiet=json) as on_stage:
         made = make_report(
             classifier,
             texts,
             source=source,
-            title=f"{Path(model).resolve().name} on {source}",
-            lead=f"What the model makes of {len(texts):,} labelled texts, and why.",
+            title=f"{name} on {source}",
             method=method,
             n_examples=examples,
             n_sampled=sample,
+            corpus=corpus,
+            missing=missing,
             on_stage=on_stage,
         )
         on_stage("drawing")
         write_text(out, render_report(made))
-    warn_without_clouds()
     figures = made.evaluation.single_label or made.evaluation.multi_label
     key = "accuracy" if "accuracy" in figures else "exact_match"
     say(f"{source}: {key.replace('_', ' ')} {percent(figures[key])}")
@@ -101,15 +114,3 @@ def stages(*, quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     with err.status("loading") as status:
         yield lambda stage: status.update(stage)
-
-
-def warn_without_clouds() -> None:
-    """Say so where the page has no tag clouds because a package is missing."""
-    from textcapsules.draw.pictures import can_draw_clouds
-
-    if not can_draw_clouds():
-        err.print(
-            "wordcloud is not installed, so the page has lists in place of tag "
-            "clouds. Run `pip install 'textcapsules[explain]'`.",
-            markup=False,
-        )

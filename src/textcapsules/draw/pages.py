@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules import __version__
-from textcapsules.draw.palette import DARK, LIGHT, N_COLOURS, TINTS, label_style
+from textcapsules.draw.palette import DARK, LIGHT, TINTS, label_style, label_tags
 from textcapsules.draw.pictures import draw_histograms
 from textcapsules.reasons.explanation import (
     ORPHAN,
@@ -30,6 +30,7 @@ from textcapsules.reasons.routing_inspection import Connections
 from textcapsules.text.tokenize import valid_unicode
 
 __all__ = [
+    "BACKGROUND",
     "HEAT",
     "Cells",
     "Figure",
@@ -53,6 +54,7 @@ __all__ = [
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+BACKGROUND = "background"  # what the orphan category is called on pages
 HEAT = 45  # percentage of the accent in the darkest cell: ink stays readable on it
 
 
@@ -65,6 +67,7 @@ class Mark(NamedTuple):
     lane: int  # which line under the text: labels that overlap have different ones
     level: int  # 1 to 3: how strong beside the label's strongest phrase
     ends: bool  # whether the label's claim ends with this stretch
+    tag: str = ""  # the label's one or two letters
 
 
 class Stretch(NamedTuple):
@@ -84,6 +87,7 @@ class ListedLabel(NamedTuple):
     score: float
     verdict: str  # "", "right", "wrong" or "missed"; "" where the truth is not known
     phrases: tuple[Phrase, ...]
+    tag: str = ""  # one or two letters, the same in all texts
 
 
 class Highlight(NamedTuple):
@@ -93,6 +97,8 @@ class Highlight(NamedTuple):
     labels: tuple[ListedLabel, ...]
     known: int  # of the words read
     words: int
+    unclaimed: float | None = None  # share of the text that no label claimed
+    background: float | None = None  # and that the background did
 
 
 def highlight(
@@ -105,30 +111,27 @@ def highlight(
     """
     true = explanation.true or ()
     names = [label.label for label in explanation.labels]
+    tags = label_tags(names)
     wanted = dict.fromkeys((*explanation.predicted, *true))
     places = [names.index(name) for name in wanted if name in names]
     listed = []
-    for place, style in zip(places, pick_styles(places), strict=True):
-        label, number = explanation.labels[place], len(listed) + 1
+    for number, place in enumerate(places, start=1):
+        label = explanation.labels[place]
         verdict = "" if explanation.true is None else judge(label, true)
         phrases = tuple(p for p in label.phrases if p.strength > 0)[:top]
-        listed.append(
-            ListedLabel(number, *style, label.label, label.score, verdict, phrases)
-        )
+        named = (label.label, label.score, verdict, phrases, tags[place])
+        listed.append(ListedLabel(number, *label_style(place), *named))
     stretches = cut_text(explanation.text[:longest], listed)
     if longest is not None and len(explanation.text) > longest:
         stretches = (*stretches, Stretch("…", ()))
-    return Highlight(stretches, tuple(listed), explanation.known, explanation.words)
-
-
-def pick_styles(places: Sequence[int]) -> list[tuple[int, str]]:
-    """Return each label's usual colour, or the next that is free in this text."""
-    styles: list[tuple[int, str]] = []
-    for colour, line in map(label_style, places):
-        taken = {other for other, _ in styles}
-        colours = [(colour + step) % N_COLOURS for step in range(N_COLOURS)]
-        styles.append((next((c for c in colours if c not in taken), colour), line))
-    return styles
+    return Highlight(
+        stretches,
+        tuple(listed),
+        explanation.known,
+        explanation.words,
+        explanation.leak,
+        explanation.orphan_share,
+    )
 
 
 def judge(label: LabelExplanation, true: Sequence[str]) -> str:
@@ -149,7 +152,15 @@ def cut_text(text: str, labels: Sequence[ListedLabel]) -> tuple[Stretch, ...]:
     stretches = []
     for place, (start, end) in enumerate(spans):
         marks = [
-            Mark(label.number, label.colour, label.line, lane, level, not after)
+            Mark(
+                label.number,
+                label.colour,
+                label.line,
+                lane,
+                level,
+                ends=not after,
+                tag=label.tag,
+            )
             for label, lane, level, after in zip(
                 labels, lanes, levels[place], levels[place + 1], strict=True
             )
@@ -256,10 +267,12 @@ def render_explanations(
     heat_map = histograms = None
     if len(explanations) == 1 and explanations[0].predicted:
         phrases, labels, strengths = phrase_matrix(explanations[0], top=top)
-        heat_map = shade_cells(phrases, labels, strengths) if phrases else None
+        if len(phrases) > 1 and len(labels) > 1:  # else the list below the text says it
+            heat_map = shade_cells(phrases, labels, strengths)
         if connections is not None:
+            names = [label.label for label in explanations[0].labels]
             histograms = connection_histograms(
-                connections, explanations[0].predicted, labels
+                connections, explanations[0].predicted, names
             )
     page = ExplanationPage(
         title=title,
@@ -283,33 +296,38 @@ def render_highlight(explanation: Explanation, *, top: int = 5) -> str:
 def phrase_matrix(
     explanation: Explanation, *, top: int = 5
 ) -> tuple[list[str], list[str], NDArray]:
-    """Return the strongest phrases of the predicted labels, all labels, and strengths.
+    """Return the strongest phrases of the predicted labels, labels, and strengths.
 
-    A phrase's strength for any label is how far the label's score falls without it, as
-    in the text; where nothing was tried, the sum of its tokens' strengths. The matrix
-    of strengths is (phrases, J).
+    A strength is how far the label's score falls without the phrase, the same number
+    as in the text. Where nothing was tried, it is the one in the label's own list, and
+    NaN where that lacks the phrase. Labels without a number are left out. The matrix is
+    (phrases, labels).
     """
     chosen = [label for label in explanation.labels if label.predicted]
-    phrases = {(p.start, p.end): p for label in chosen for p in label.phrases[:top]}
+    phrases = {
+        (p.start, p.end): p
+        for label in chosen
+        for p in label.phrases[:top]
+        if p.strength > 0
+    }
     places = sorted(phrases)
     tried = {(each.start, each.end): each.falls for each in explanation.trials}
-    tokens = np.array([label.tokens for label in explanation.labels])  # (J, T)
-    rows = [
-        tried[start, end]
-        if (start, end) in tried
-        else tokens[
-            :, [start <= t.start and t.end <= end for t in explanation.tokens]
-        ].sum(1)
-        for start, end in places
-    ]
-    names = [label.label for label in explanation.labels]
-    return [phrases[place].text for place in places], names, np.array(rows)
+    columns: dict[str, list[float]] = {}
+    for number, label in enumerate(explanation.labels):
+        own = {(p.start, p.end): p.strength for p in label.phrases}
+        own |= {place: tried[place][number] for place in places if place in tried}
+        if own.keys() & phrases.keys():
+            columns[label.label] = [own.get(place, np.nan) for place in places]
+    strengths = np.array(list(columns.values())).T
+    return [phrases[place].text for place in places], list(columns), strengths
 
 
 def connection_histograms(
     connections: Connections, predicted: Sequence[str], labels: Sequence[str]
 ) -> Picture:
-    """Draw a text's connection strengths for its labels and the orphan, as table 6.
+    """Draw a text's connection strengths for its labels and the background.
+
+    It is the bottom row of the paper's table 6.
 
     Args:
         connections: the strengths of its n-grams.
@@ -318,16 +336,13 @@ def connection_histograms(
     """
     places = {name: labels.index(name) for name in predicted[:4]}
     names = [name for name in (*places, ORPHAN) if name in connections.strengths]
-    image = draw_histograms(
-        {name: connections.strengths[name] for name in names},
-        connections.phrases,
-        places=places,
-    )
+    shown = {BACKGROUND if n == ORPHAN else n: connections.strengths[n] for n in names}
+    image = draw_histograms(shown, connections.phrases, places=places)
     caption = (
         "Connection strength of every n-gram of the text, in its order: one panel per "
-        "predicted label, and one for the orphan where the model has one."
+        "predicted label, and one for the background where the model has one."
     )
-    return Picture(image, f"{caption} Shown: {', '.join(names)}.", caption)
+    return Picture(image, f"{caption} Shown: {', '.join(shown)}.", caption)
 
 
 def shade_cells(
@@ -336,19 +351,37 @@ def shade_cells(
     values: NDArray,
     *,
     shades: NDArray | None = None,
+    blank: float = np.nan,
 ) -> Cells:
-    """Return a shaded table, by default the darker the larger its values."""
+    """Return a shaded table, by default the darker the larger.
+
+    Cells of NaN, and of the value `blank`, have no text.
+    """
     values = np.asarray(values)
+    present = np.nan_to_num(values)
     if shades is None:
-        shades = np.clip(values, 0, None) / max(float(values.max(initial=0)), 1e-12)
-    texts = np.char.mod("%d" if values.dtype.kind in "iu" else "%.3f", values)
+        shades = np.clip(present, 0, None) / max(float(present.max(initial=0)), 1e-12)
+    form = str if values.dtype.kind in "iu" else format_strength
+    texts = [
+        ["" if np.isnan(v) or v == blank else form(v) for v in row]
+        for row in values.tolist()
+    ]
     return Cells(
         list(columns),
         [
-            Row(name, [Cell(str(t), float(s)) for t, s in zip(*pair, strict=True)])
+            Row(name, [Cell(t, float(s)) for t, s in zip(*pair, strict=True)])
             for name, pair in zip(rows, zip(texts, shades, strict=True), strict=True)
         ],
     )
+
+
+def format_strength(strength: float) -> str:
+    """Return a phrase's strength as all pages show it.
+
+    >>> format_strength(0.4567), format_strength(0.0123)
+    ('0.46', '0.012')
+    """
+    return f"{strength:.2f}" if abs(strength) >= 0.1 else f"{strength:.2g}"
 
 
 def reading_help(method: str, *, tried: bool = True) -> str:
@@ -361,7 +394,7 @@ def reading_help(method: str, *, tried: bool = True) -> str:
     strength = "how far the score falls when it is deleted" if tried else "its strength"
     return (
         "A phrase is underlined in the colour of the label it spoke for, and followed "
-        "by the label's number. The darker the tint, the closer its strength is to the "
+        "by the label's letters. The darker the tint, the closer its strength is to the "
         "label's strongest phrase. Several lines below a phrase mean several labels. "
         f"Each label has its score, each phrase {strength}. Phrases were proposed by "
         f"{method}."
@@ -391,6 +424,6 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     made.filters["base64"] = lambda image: b64encode(image).decode()
-    made.filters["strength"] = lambda v: f"{v:.2f}" if v >= 0.1 else f"{v:.2g}"
+    made.filters["strength"] = format_strength
     made.globals.update(light=LIGHT, dark=DARK, tints=TINTS, heat=HEAT)
     return made

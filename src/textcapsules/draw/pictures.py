@@ -6,7 +6,10 @@ any script that the reader's fonts have can be read.
 """
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,16 +35,19 @@ __all__ = [
     "draw_heat_map",
     "draw_histograms",
     "draw_loss",
+    "draw_reliability",
     "figure_bytes",
     "new_axes",
     "plot_confusion",
     "shortened",
+    "text_font",
     "with_dark_mode",
 ]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from PIL.ImageFont import FreeTypeFont
 
 Form = Literal["png", "svg"]
 DOTS_PER_INCH = 160
@@ -291,15 +297,61 @@ def draw_curves(
     axes.grid(axis="y", color=LIGHT.rule, linewidth=0.7)
     axes.set_axisbelow(True)
     if curves:
-        figure.legend(
-            loc="outside upper left",
-            ncols=2 if len(curves) < 5 else 3,
-            frameon=False,
-            fontsize=8,
-            labelcolor=LIGHT.ink,
-            handlelength=2.4,
-        )
+        outside_legend(figure, 2 if len(curves) < 5 else 3)
     return figure_bytes(figure, form)
+
+
+def draw_reliability(
+    scores: Sequence[float],
+    shares: Sequence[float],
+    pairs: Sequence[int],
+    *,
+    thresholds: tuple[float, float] | None = None,
+    form: Form = "svg",
+) -> bytes:
+    """Draw a calibration curve: the share that is right against the score.
+
+    Args:
+        scores: the mean score of each bin.
+        shares: which share of each bin is right.
+        pairs: how many pairs of a text and a label each bin holds; the more, the larger
+            its point.
+        thresholds: the lowest and the highest, marked as a band.
+        form: "png" or "svg".
+    """
+    figure, (axes,) = new_axes(4.3, 3.6)
+    if thresholds is not None:
+        low, high = thresholds
+        axes.axvspan(low - 0.004, high + 0.004, color=LIGHT.rule, label="thresholds")
+    axes.plot([0, 1], [0, 1], ":", color=LIGHT.soft, linewidth=1.4, label="ideal")
+    axes.plot(scores, shares, color=LIGHT.accent, linewidth=1.6, label="this model")
+    counts = np.sqrt(np.asarray(pairs, dtype=float))
+    areas = 14 + 130 * counts / max(float(counts.max(initial=0)), 1.0)
+    axes.scatter(
+        scores, shares, areas, color=LIGHT.accent, edgecolors=LIGHT.paper, zorder=3
+    )
+    axes.set(
+        xlim=(-0.03, 1.03),
+        ylim=(-0.03, 1.03),
+        xlabel="score of a label for a text",
+        ylabel="share of such texts that have the label",
+    )
+    axes.grid(color=LIGHT.rule, linewidth=0.7)
+    axes.set_axisbelow(True)
+    outside_legend(figure, 3)
+    return figure_bytes(figure, form)
+
+
+def outside_legend(figure: "Figure", columns: int) -> None:
+    """Put the names of curves above a figure."""
+    figure.legend(
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        labelcolor=LIGHT.ink,
+        handlelength=2.4,
+    )
 
 
 def plot_confusion(matrix: NDArray, labels: Sequence[str], path: Path | str) -> None:
@@ -369,13 +421,45 @@ def draw_cloud(
     colour = LIGHT.soft if place is None else LIGHT.labels[label_style(place)[0]]
     cloud = lay_out(sizes, colour, top, background=None if form == "svg" else "white")
     if form == "svg":
-        svg = cloud.to_svg().replace('style="fill:', 'style="fill: ')
+        svg = with_lengths(cloud.to_svg()).replace('style="fill:', 'style="fill: ')
         width, height = CLOUD_SIZE
         box = f'viewBox="0 0 {width} {height}" role="img" xmlns='
         return with_dark_mode(svg.replace("xmlns=", box, 1)).encode()
     buffer = io.BytesIO()
     cloud.to_image().save(buffer, format="png")
     return buffer.getvalue()
+
+
+def with_lengths(svg: str) -> str:
+    """Return a cloud in which each phrase is as wide as it was laid out.
+
+    Readers' fonts are wider or narrower than the one that the layout knows, and phrases
+    would touch.
+    """
+
+    def add_length(found: re.Match[str]) -> str:
+        wide = text_font(int(found["size"])).getlength(unescape(found["words"]))
+        length = f' textLength="{wide:.0f}" lengthAdjust="spacingAndGlyphs"'
+        return f"{found['tag']}{length}>{found['words']}</text>"
+
+    tag = r'(?P<tag><text [^>]*font-size="(?P<size>\d+)"[^>]*)'
+    return re.sub(rf"{tag}>(?P<words>[^<]*)</text>", add_length, svg)
+
+
+@cache
+def text_font(size: int, *, bold: bool = False) -> "FreeTypeFont":
+    """Return the font of clouds and slides in a size in pixels."""
+    from PIL import ImageFont
+
+    return ImageFont.truetype(str(font_file(bold=bold)), size)
+
+
+def font_file(*, bold: bool = False) -> Path:
+    """Return the file of a font that is always there: it comes with matplotlib."""
+    import matplotlib
+
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name
 
 
 def lay_out(
@@ -389,14 +473,11 @@ def lay_out(
             "wordcloud must be installed to draw tag clouds; got none. Run "
             "`pip install 'textcapsules[explain]'`."
         ) from error
-    import matplotlib
-
     width, height = CLOUD_SIZE
-    font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     settings: Any = {  # the library's types are narrower than what it takes
         "width": width,
         "height": height,
-        "font_path": str(font),
+        "font_path": str(font_file()),
         "background_color": background,
         "mode": "RGB" if background else "RGBA",
         "prefer_horizontal": 1.0,

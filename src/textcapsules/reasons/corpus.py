@@ -1,15 +1,27 @@
 """What speaks for every label throughout a corpus, and where the model is wrong.
 
 Every text adds its phrases and words to the labels predicted for it, and to the orphan.
-Strengths are the method's (no phrase is deleted and tried, of which there are too many)
-and are added up, so phrases that are both strong and frequent come first. Texts
+Function words at the ends of phrases are cut off, and strengths are added up: those of
+the method, for there are too many phrases to delete each and see. A word that comes as
+often with other labels says little about this one, however strong: each word has
+log-odds, and a label's list is in the order of strength times log-odds. Texts
 are read in pieces, and memory is bounded: when a label has too many phrases, the
 weakest half of them is dropped.
+
+The log-odds δ are those of Monroe, Colaresi and Quinn (2008), "Fightin' Words". Word w
+comes y times in the n words of the texts with the label, and y' times in the n' words
+of the others. Each side gets `PRIOR` words more, shared out as in all texts together:
+
+    α = PRIOR (y + y') / (n + n')
+    δ = log (y + α) / (n + PRIOR - y - α) - log (y' + α) / (n' + PRIOR - y' - α)
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import count, islice
+from math import log
 
 from textcapsules.data.example import Example
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -27,11 +39,13 @@ from textcapsules.reasons.explanation import (
 )
 from textcapsules.reasons.methods import explainable_network, settle_method
 from textcapsules.reasons.texts import explain
+from textcapsules.text.function_words import is_function_word, trim_phrase
 
-__all__ = ["StrengthSums", "explain_corpus", "find_mistake"]
+__all__ = ["StrengthSums", "explain_corpus", "find_mistake", "log_odds"]
 
 TEXTS_AT_ONCE = 256
 MAX_PHRASES = 50_000  # kept per label
+PRIOR = 200.0  # words; the more, the less is made of a word that came a few times
 
 
 class StrengthSums:
@@ -63,21 +77,95 @@ class LabelSums:
     """The sums of one label so far."""
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        self.label, self.n_words = label, 0
         self.phrases, self.words = StrengthSums(), StrengthSums()
 
     def add(self, tokens: tuple[TokenSpan, ...], label: LabelExplanation) -> None:
         """Add the phrases and words of one text."""
         for phrase in label.phrases:
-            self.phrases.add(" ".join(phrase.text.lower().split()), phrase.strength)
+            if trimmed := trim_phrase(phrase.text.lower()):
+                self.phrases.add(trimmed, phrase.strength)
         for token, strength in zip(tokens, label.tokens, strict=True):
             self.words.add(token.text, strength)
+        self.n_words += len(tokens)
 
     def strongest(self, top: int) -> LabelPhrases:
-        """Return the strongest phrases and words."""
+        """Return the strongest phrases and words, whatever other labels have."""
         return LabelPhrases(
             self.label, self.phrases.strongest(top), self.words.strongest(top)
         )
+
+    def telling(self, top: int, counts: Counter[str]) -> LabelPhrases:
+        """Return the phrases and words that are strong here and rare elsewhere.
+
+        Args:
+            top: the largest number of phrases, and of words.
+            counts: of each word in all texts.
+        """
+        n_all = counts.total()
+
+        def odds(word: str) -> float:
+            here, total = self.words.sums.get(word, (0, 0))[1], counts[word]
+            elsewhere = (total - here, n_all - self.n_words)
+            return max(0.0, log_odds((here, self.n_words), elsewhere))
+
+        words = [
+            replace(each, odds=odds(each.text))
+            for each in self.words.strongest(len(self.words.sums))
+            if not is_function_word(each.text)
+        ]
+        own = {each.text: each.odds for each in words}
+        phrases = []
+        for each in self.phrases.strongest(len(self.phrases.sums)):
+            parts = [own[word] for word in each.text.split() if word in own]
+            if parts:
+                phrases.append(replace(each, odds=sum(parts) / len(parts)))
+        return LabelPhrases(
+            self.label,
+            without_variants(sorted(phrases, key=telling_order), top),
+            tuple(each for each in sorted(words, key=telling_order) if each.odds)[:top],
+        )
+
+
+def telling_order(total: PhraseTotal) -> tuple[float, str]:
+    """Return what sorts by strength times log-odds, alphabetically where equal."""
+    return -total.strength * total.odds, total.text
+
+
+def log_odds(here: tuple[int, int], elsewhere: tuple[int, int]) -> float:
+    """Return how much likelier a word is here than elsewhere, as a logarithm.
+
+    Args:
+        here: how often the word came, and how many words there are.
+        elsewhere: the same of all other texts.
+
+    >>> log_odds((5, 100), (50, 1000))
+    0.0
+    """
+    (y, n), (other, n_other) = here, elsewhere
+    if not n + n_other:
+        return 0.0
+    alpha = PRIOR * (y + other) / (n + n_other)
+    odds = (
+        (count + alpha) / max(size + PRIOR - count - alpha, 1e-9)
+        for count, size in (here, elsewhere)
+    )
+    mine, theirs = odds
+    return log(mine / theirs) if mine and theirs else 0.0
+
+
+def without_variants(
+    phrases: Iterable[PhraseTotal], top: int
+) -> tuple[PhraseTotal, ...]:
+    """Return the first `top` phrases that are no longer or shorter form of another."""
+    kept: list[tuple[set[str], PhraseTotal]] = []
+    for phrase in phrases:
+        words = {word for word in phrase.text.split() if not is_function_word(word)}
+        if len(kept) == top:
+            break
+        if not any(words <= other or other <= words for other, _ in kept):
+            kept.append((words, phrase))
+    return tuple(phrase for _, phrase in kept)
 
 
 class Mistakes:
@@ -123,12 +211,14 @@ def explain_corpus(
     has_capsules = isinstance(network, CapsuleNetwork)
     labels = [LabelSums(name) for name in classifier.labels.names]
     orphan, errors = LabelSums(ORPHAN), Mistakes(mistakes)
+    counts: Counter[str] = Counter()  # of words in all texts
     n_texts, n_read, leak, orphan_share = 0, 0, 0.0, 0.0
     for explanation in explain_stream(classifier, examples, method, on_texts):
         n_texts += 1
         n_read += bool(explanation.tokens)
         leak += explanation.leak or 0.0
         orphan_share += explanation.orphan_share or 0.0
+        counts.update(token.text for token in explanation.tokens)
         for sums, label in zip(labels, explanation.labels, strict=True):
             if label.predicted:
                 sums.add(explanation.tokens, label)
@@ -139,7 +229,7 @@ def explain_corpus(
             errors.add(mistake)
     return CorpusExplanation(
         texts=n_texts,
-        labels=tuple(sums.strongest(top) for sums in labels),
+        labels=tuple(sums.telling(top, counts) for sums in labels),
         orphan=orphan.strongest(top) if has_orphan(network) else None,
         leak=leak / max(n_read, 1) if has_capsules else None,
         orphan_share=orphan_share / max(n_read, 1) if has_capsules else None,

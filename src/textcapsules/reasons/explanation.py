@@ -13,9 +13,14 @@ compares, copies, pickles and prints as one with all its fields given.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from textcapsules.base.errors import ConfigError
 from textcapsules.text.tokenize import Piece
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = [
     "ORPHAN",
@@ -67,6 +72,10 @@ class Deferred:
             return value
 
 
+FRAME_COLUMNS = (
+    *("label", "score", "threshold", "given"),
+    *("phrase", "start", "end", "strength"),
+)
 ORPHAN = "(orphan)"  # how the background category is called where it is shown
 
 # A token: `original[start:end]` is where it stands, `text` its normal form.
@@ -168,6 +177,47 @@ class Explanation(Deferred):
 
         return render_explanations([self])
 
+    def to_png(self, path: Path | str, *, top: int = 5) -> None:
+        """Write a picture of the text, its phrases marked, with a legend.
+
+        Args:
+            path: the file; an existing one is replaced.
+            top: the largest number of phrases per label.
+        """
+        from textcapsules.base.files import write_bytes
+        from textcapsules.draw.slide import draw_text
+
+        write_bytes(Path(path), draw_text(self, top=top))
+
+    def to_dataframe(self) -> "DataFrame":
+        """Return a table with one row per label and phrase, labels in the model's order.
+
+        A label without a phrase has one row, its phrase empty. Columns: label, score,
+        threshold, given (was the label predicted?), phrase, start, end, strength.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise ConfigError(
+                "pandas must be installed to make a data frame; got none. Run "
+                "`pip install pandas`, or take `to_dict()`."
+            ) from error
+        rows = [
+            {
+                "label": label.label,
+                "score": label.score,
+                "threshold": label.threshold,
+                "given": label.predicted,
+                "phrase": phrase.text,
+                "start": phrase.start,
+                "end": phrase.end,
+                "strength": phrase.strength,
+            }
+            for label in self.labels
+            for phrase in (label.phrases or (Phrase("", 0, 0, 0.0, 0),))
+        ]
+        return DataFrame(rows, columns=list(FRAME_COLUMNS))
+
     def _repr_html_(self) -> str:
         """Show the highlighted text in a notebook."""
         from textcapsules.draw.pages import render_highlight
@@ -216,16 +266,20 @@ class Faithfulness:
 
 @dataclass(frozen=True, slots=True)
 class PhraseTotal:
-    """A phrase or word of a corpus: the sum of its strengths, and how often it came."""
+    """A phrase or word of a corpus: the sum of its strengths, and how often it came.
+
+    `odds` says how much likelier its words are in texts with the label than in others.
+    """
 
     text: str
     strength: float
     count: int
+    odds: float = 0.0  # log-odds, 0 where they were not computed; never below 0
 
 
 @dataclass(frozen=True, slots=True)
 class LabelPhrases:
-    """What spoke for one label throughout a corpus, strongest first."""
+    """What spoke for one label throughout a corpus, by strength times log-odds."""
 
     label: str
     phrases: tuple[PhraseTotal, ...]
