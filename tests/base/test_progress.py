@@ -1,6 +1,7 @@
 """The progress bar of a training run, as a terminal shows it."""
 
 import io
+import logging
 from typing import Any
 
 import pytest
@@ -89,3 +90,23 @@ def test_quiet_shows_nothing(shown: io.StringIO) -> None:
     with training_bar(quiet=True) as watch:
         assert watch == {"on_step": None, "on_epoch": None}
     assert shown.getvalue() == ""
+
+
+def test_kernels_are_said_to_be_compiled_once(shown: io.StringIO) -> None:
+    logger = logging.getLogger(progress.COMPILING)
+    with training_bar(quiet=False):
+        logger.info("kernel forward")
+        logger.info("kernel backward")
+    logger.info("kernel later")
+    assert shown.getvalue().count("compiling the routing kernels, once on") == 1
+    assert logger.level == logging.NOTSET
+    assert not logger.handlers
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_loading_is_shown_on_a_terminal_unless_quiet(
+    shown: io.StringIO, quiet: bool
+) -> None:
+    with progress.loading(quiet=quiet):
+        pass
+    assert ("loading" in shown.getvalue()) is not quiet

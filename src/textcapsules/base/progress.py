@@ -1,5 +1,6 @@
 """Progress of a training for people: a bar on a terminal, else one line per epoch."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["err", "percent", "training_bar"]
+__all__ = ["COMPILING", "err", "loading", "percent", "training_bar"]
+
+COMPILING = "textcapsules.compiling"  # the logger that tells of a kernel to compile
 
 err = Console(stderr=True, highlight=False, emoji=False)
 
@@ -15,6 +18,42 @@ err = Console(stderr=True, highlight=False, emoji=False)
 def percent(value: float | None) -> str:
     """Return a share as a percentage with one decimal."""
     return "-" if value is None else f"{100 * value:.1f}"
+
+
+@contextmanager
+def loading(*, quiet: bool) -> Iterator[None]:
+    """Show on a terminal that the program is being loaded, which takes a moment."""
+    if quiet or not err.is_terminal:
+        yield
+        return
+    with err.status("loading"):
+        yield
+
+
+class CompilingLine(logging.Handler):
+    """Says once, above the bar, that kernels are being compiled."""
+
+    said = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line, for the first kernel alone."""
+        if not self.said:
+            self.said = True
+            err.print("compiling the routing kernels, once on this machine: some 15 s")
+
+
+@contextmanager
+def told_of_compiling() -> Iterator[None]:
+    """Print a line if kernels are compiled meanwhile."""
+    logger, handler = logging.getLogger(COMPILING), CompilingLine()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 @contextmanager
@@ -34,7 +73,7 @@ def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
         TextColumn("loss {task.fields[loss]}  dev {task.fields[dev]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=err, transient=True) as bar, told_of_compiling():
         task = bar.add_task("train", stage="epoch 1", loss="-", dev="-", total=None)
 
         def on_encode(done: int, total: int) -> None:

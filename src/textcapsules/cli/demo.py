@@ -8,7 +8,14 @@ import typer
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import Json, Overwrite
 from textcapsules.cli.serve import Port, announce
-from textcapsules.cli.show import percent, print_json, print_table, say, training_bar
+from textcapsules.cli.show import (
+    loading,
+    percent,
+    print_json,
+    print_table,
+    say,
+    training_bar,
+)
 
 __all__ = ["demo"]
 
@@ -50,9 +57,10 @@ def demo(
 
       textcapsules predict runs/demo/model "I was charged twice"
     """
-    from textcapsules.deploy.service.run import check_start
-    from textcapsules.deploy.service.run import serve as run
-    from textcapsules.lab.demo import demo_config, installed_encoder, run_demo
+    with loading(quiet=json):
+        from textcapsules.deploy.service.run import check_start
+        from textcapsules.deploy.service.run import serve as run
+        from textcapsules.lab.demo import demo_config, installed_encoder, run_demo
 
     if no_encoder and encoder is not None:
         raise ConfigError(

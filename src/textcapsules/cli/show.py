@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from textcapsules.base.errors import collected_warnings
-from textcapsules.base.progress import err, percent, training_bar
+from textcapsules.base.progress import err, loading, percent, training_bar
 
 __all__ = [
     "err",
+    "loading",
     "percent",
     "print_json",
     "print_table",

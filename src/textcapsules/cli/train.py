@@ -16,7 +16,7 @@ from textcapsules.cli.options import (
     config_flags,
     resolve_config,
 )
-from textcapsules.cli.show import percent, print_json, say, training_bar
+from textcapsules.cli.show import loading, percent, print_json, say, training_bar
 from textcapsules.config import CAPSULES, SECTIONS, RunConfig
 
 __all__ = ["train"]
@@ -93,7 +93,8 @@ def train(
                 "options; got others beside it. Leave them out, or train anew with "
                 "--out."
             )
-        from textcapsules.training import run as runs
+        with loading(quiet=json):
+            from textcapsules.training import run as runs
 
         folder = resume
         with offer_resume(folder), training_bar(quiet=json) as watch:
@@ -103,7 +104,8 @@ def train(
         if print_config:
             print_json(run.to_dict()) if json else say(run.to_toml())
             return
-        from textcapsules.training import run as runs
+        with loading(quiet=json):
+            from textcapsules.training import run as runs
 
         folder = out or Path("runs/model")
         with offer_resume(folder), training_bar(quiet=json) as watch:

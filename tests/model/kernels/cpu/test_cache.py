@@ -1,6 +1,7 @@
 """Machine code is taken from the cache only if it is what was put there."""
 
 import ctypes
+import logging
 import os
 import pickle
 import random
@@ -17,8 +18,9 @@ import pytest
 pytest.importorskip("numba")
 
 from numba import types
-from numba.core import registry
+from numba.core import config, registry
 
+from textcapsules.base.progress import COMPILING
 from textcapsules.model.kernels.cpu import cache as cpu_cache
 from textcapsules.model.kernels.cpu.cache import Kernel, KernelCache
 from textcapsules.model.kernels.cpu.simd import pointer
@@ -62,6 +64,20 @@ def test_second_process_loads_what_the_first_compiled(folder: Path) -> None:
     assert answer(adder(2)) == 42
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(kernel_file(folder, 2).stat().st_mode) == 0o600
+
+
+def test_compiling_is_told_and_loading_is_not(folder: Path, caplog) -> None:
+    with caplog.at_level(logging.INFO, logger=COMPILING):
+        adder(5)
+        assert [r.getMessage() for r in caplog.records] == ["kernel add-5"]
+        adder(5)
+    assert len(caplog.records) == 1
+
+
+def test_numba_compiles_other_functions_as_before(folder: Path) -> None:
+    before = config.OPT  # type: ignore[attr-defined]
+    adder(6)
+    assert config.OPT is before  # type: ignore[attr-defined]
 
 
 def flip(path: Path, place: int) -> None:

@@ -5,6 +5,8 @@ checksums, of what made the code and of the code, and nothing is unpickled befor
 are right. A file that is damaged or belongs to another user is ignored: the kernel is
 then compiled again. A cache that cannot be written is no error either: the kernel is
 then kept in memory only.
+
+Compiling takes seconds; a logger of its own says so.
 """
 
 import hashlib
@@ -13,13 +15,14 @@ import os
 import pickle
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numba
-from numba.core import compiler, serialize, types
+from numba.core import compiler, config, serialize, types
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 
@@ -33,6 +36,8 @@ CHECKSUM_BYTES = 32  # of SHA-256
 MAX_BYTES = 1 << 26  # of a file; a kernel has half a megabyte
 
 log = logging.getLogger(__name__)
+# That people wait for the compiler; base.progress shows it.
+compiling = logging.getLogger("textcapsules.compiling")
 
 
 class Kernel(CFunc):
@@ -46,7 +51,23 @@ class Kernel(CFunc):
             options={"error_model": "numpy"},
         )
         self._cache = KernelCache(name)
-        self.compile()
+        with lighter_optimisation():
+            self.compile()
+
+
+@contextmanager
+def lighter_optimisation() -> Iterator[None]:
+    """Let LLVM do what pays off: vectors and tiles are in the kernels already.
+
+    At numba's level of 3, compiling takes a third longer, and the kernels are 0 to 4 %
+    faster.
+    """
+    before = config.OPT  # type: ignore[attr-defined]
+    config.OPT = type(before)(1)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        config.OPT = before  # type: ignore[attr-defined]
 
 
 class KernelCache(NullCache):
@@ -65,6 +86,7 @@ class KernelCache(NullCache):
                 return compiler.CompileResult._rebuild(target_context, *parts)
         except Exception as error:  # for any reason: it can be compiled
             log.info("kernel %s is compiled again: %r", self.name, error)
+        compiling.info("kernel %s", self.name)
         return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
