@@ -8,6 +8,13 @@ and without; and the time per text as a ratio. The off-topic texts are those of
 would have given it, from the same texts.
 
     python benchmarks/refusal.py runs/demo/model --out refusal.json
+
+The rule needs no network, so corpora can be measured without a model, on words and on
+the word pieces of an encoder: which share of the off-topic texts is refused, of the
+corpus' own test texts, and of the test texts of the other corpora. Refusals cost at
+most the share of the own test texts that is refused.
+
+    python benchmarks/refusal.py --corpora tickets trec mr --out rules.json
 """
 
 import argparse
@@ -23,12 +30,17 @@ import numpy as np
 
 from textcapsules import __version__
 from textcapsules.base.files import write_json
+from textcapsules.config import preset
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.data.off_topic import HALVES, KINDS, OffTopic, make_off_topic
 from textcapsules.data.tickets import read_tickets
 from textcapsules.inference.evaluate import evaluate
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.text.encode import Encoder
+from textcapsules.text.encoder import find_encoder
+from textcapsules.text.pieces import PieceTokenizer
+from textcapsules.text.vocabulary import TextTokenizer
 from textcapsules.training.outside import outside_rule
 
 SIZES = ("short", "middling", "long")
@@ -38,7 +50,9 @@ ROUNDS = 9  # of timing, with and without the rule in turn
 def main() -> None:
     """Measure the models named on the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", type=Path, help="Model folders.")
+    parser.add_argument("models", nargs="*", type=Path, help="Model folders.")
+    parser.add_argument("--corpora", nargs="*", default=[], help="Without a model.")
+    parser.add_argument("--encoder", default="all-MiniLM-L6-v2", help="Of --corpora.")
     parser.add_argument("--half", choices=HALVES, default="held-out")
     parser.add_argument("--per-kind", type=int, default=120, help="Off-topic texts.")
     parser.add_argument("--data-dir", help="Folder of the corpora, if it has moved.")
@@ -50,6 +64,11 @@ def main() -> None:
         rows.append(measure(folder, off_topic, args.data_dir))
         sys.stdout.write(f"{json.dumps(rows[-1], indent=2)}\n")
     record = {"half": args.half, "textcapsules": __version__, "models": rows}
+    if args.corpora:
+        record["corpora"] = measure_rules(
+            args.corpora, args.encoder, off_topic, args.data_dir
+        )
+        sys.stdout.write(f"{json.dumps(record['corpora'], indent=2)}\n")
     if args.out is not None:
         write_json(args.out, record)
 
@@ -83,6 +102,66 @@ def measure(
     }
 
 
+def measure_rules(
+    names: Sequence[str],
+    encoder: str,
+    off_topic: Sequence[OffTopic],
+    data_dir: str | None,
+) -> list[dict[str, Any]]:
+    """Return what the rule of each corpus refuses, without a model."""
+    base = preset("best")
+    if data_dir is not None:
+        base = base.replace(data={"data_dir": data_dir})
+    corpora = {
+        name: load_corpus(base.replace(data={"source": name}).data) for name in names
+    }
+    pieces = load_pieces(encoder)
+    tests = {name: [each.text for each in corpora[name].test] for name in names}
+    groups = by_group(off_topic)
+    rows = []
+    for name, corpus in corpora.items():
+        words = (each.text for each in corpus.train)
+        for unit, tokenizer in {
+            "words": TextTokenizer.train(words, rule=corpus.rule),
+            encoder: pieces,
+        }.items():
+            rule = outside_rule(base, tokenizer, corpus)
+            assert rule is not None
+            reader = Encoder(base, tokenizer)
+
+            def refused(
+                texts: list[str], rule: Any = rule, reader: Encoder = reader
+            ) -> np.ndarray:
+                return rule.outside(reader.cut_ids(texts)[0], reader.tokenizer)
+
+            outside = refused([each.text for each in off_topic])
+            others = {other: share(refused(tests[other])) for other in names}
+            rows.append(
+                {
+                    "corpus": name,
+                    "units": unit,
+                    "rule": rule.to_dict(),
+                    "off_topic": share(outside),
+                    "by_group": {k: share(outside[v]) for k, v in groups.items()},
+                    "own_test": others.pop(name),
+                    "other_tests": others,
+                }
+            )
+    return rows
+
+
+def load_pieces(encoder: str) -> PieceTokenizer:
+    """Return the tokenizer of an encoder, whose weights are not needed."""
+    return PieceTokenizer.load(find_encoder(encoder) / "tokenizer.json", max_pieces=504)
+
+
+def by_group(off_topic: Sequence[OffTopic]) -> dict[str, np.ndarray]:
+    """Return which texts are of each kind, and of each size."""
+    return {
+        kind: np.array([each.kind == kind for each in off_topic]) for kind in KINDS
+    } | {size: np.array([each.size == size for each in off_topic]) for size in SIZES}
+
+
 def off_topic_figures(
     classifier: TextClassifier, off_topic: Sequence[OffTopic]
 ) -> dict[str, Any]:
@@ -90,9 +169,7 @@ def off_topic_figures(
     texts = [each.text for each in off_topic]
     refusing = np.array([not p.labels for p in classifier.predict(texts)])
     plain = [not p.labels for p in classifier.predict(texts, refuse=False)]
-    groups = {
-        kind: np.array([each.kind == kind for each in off_topic]) for kind in KINDS
-    } | {size: np.array([each.size == size for each in off_topic]) for size in SIZES}
+    groups = by_group(off_topic)
     return {
         "texts": len(texts),
         "without_label": share(refusing),

@@ -13,7 +13,14 @@ from fake_hub import FakeHub, fake_hub
 from textcapsules import CapsuleClassifier, TextClassifier, from_pretrained, push_to_hub
 from textcapsules.base.errors import DownloadError, ModelFolderError, TextCapsulesError
 from textcapsules.deploy.hub import model_card
-from toy import model_copy, toy_rows, trained_model, without_sums
+from toy import (
+    OFF_TOPIC,
+    model_copy,
+    refusing_model,
+    toy_rows,
+    trained_model,
+    without_sums,
+)
 
 TEXTS = [text for text, _ in toy_rows(20, seed=3)] + ["", "<script>cat</script>"]
 REPO = "someone/toy"
@@ -50,6 +57,14 @@ def test_what_is_pushed_comes_back(hub: FakeHub, tmp_path: Path, kind: str) -> N
     hub.commits.clear()
     again = from_pretrained(REPO, cache_dir=tmp_path, local_files_only=True)
     np.testing.assert_array_equal(again.scores(TEXTS), expected)
+
+
+def test_what_refuses_texts_travels_with_the_model(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    push_to_hub(refusing_model(), REPO, endpoint=hub.url)
+    back = from_pretrained(REPO, cache_dir=tmp_path, endpoint=hub.url, device="cpu")
+    assert back.predict(OFF_TOPIC).outside
 
 
 def test_revision_is_the_one_asked_for(hub: FakeHub, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons import explain
 from textcapsules.training.run import resume, train
 from tiny_encoder import write_encoder
-from toy import TINY_TRAIN, toy_file
+from toy import TINY_TRAIN, toy_file, toy_rows
 
 TEXT = "My cat purrs at the kitten. The dog barks!"
 SMALL = {"filters": 8, "capsule_types": 2, "capsule_size": 4}
@@ -169,3 +169,24 @@ def test_an_onnx_file_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(TextCapsulesError, match="model must read word vectors"):
         export_onnx(TextClassifier.load(model, "cpu"), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_text_outside_gets_no_label_on_pieces_either(
+    place: Path, tmp_path: Path
+) -> None:
+    config = options(
+        place,
+        data={"source": str(toy_file(tmp_path, 330))},
+        model={**SMALL, "architecture": "encoder-linear"},
+        train={"epochs": 1, "batch_size": 100},
+    )
+    train(config, tmp_path / "model")
+    classifier = TextClassifier.load(tmp_path / "model", "cpu")
+    assert classifier.rule is not None
+    assert 2 * len(classifier.rule.surprisal) == classifier.tokenizer.n_words + 2
+    noise = "Zq xw vk. Jy qx, kz wv! Xj qk zy."
+    texts = [toy_rows(1, seed=9)[0][0], noise]
+    inside, outside = classifier.predict(texts, threshold=0.0)
+    assert not inside.outside and inside.labels
+    assert outside.outside and not outside.labels
+    assert classifier.predict(noise, threshold=0.0, refuse=False).labels

@@ -226,6 +226,7 @@ def without_paths(classifier: TextClassifier) -> TextClassifier:
         classifier.labels,
         classifier.network,
         classifier.record,
+        classifier.rule,
     )
 
 
