@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from textcapsules import __version__
 from textcapsules.base.files import write_json
 from textcapsules.config import DataConfig
+from textcapsules.data.example import Example
 from textcapsules.data.load import load_split
 from textcapsules.data.tickets import make_tickets
 from textcapsules.inference.recalibrate import fit_reviews, past
@@ -97,12 +98,20 @@ def summary(figures: Any) -> Any:
     return {"mean": round(values.mean(), 2), "sd": round(values.std(ddof=1), 2)}
 
 
+def mixed_tickets() -> list[Example]:
+    """Return test tickets of another seed, few of them with several topics."""
+    splits = make_tickets(n_train=1, n_dev=1, seed=7)
+    n_multi = round(len(splits.test) * (1 - SINGLE) / SINGLE)
+    tickets = [*splits.test, *splits.multi[:n_multi]]
+    return [Example(ticket.text, ticket.topics) for ticket in tickets]
+
+
 def main() -> None:
     """Run the simulation on the models given, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("reuters", "reuters-svm", "tickets"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--data-dir", required=True)
+        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--data-dir")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     record: dict[str, Any] = {
@@ -112,19 +121,20 @@ def main() -> None:
         "single": SINGLE,
         "results": {},
     }
-    documents = load_split(
-        DataConfig(source="reuters-full", data_dir=given.data_dir), "test"
-    )
-    splits = make_tickets(n_train=1, n_dev=1, seed=7)
-    n_multi = round(len(splits.test) * (1 - SINGLE) / SINGLE)
-    tickets = [*splits.test, *splits.multi[:n_multi]]
-    sets = {
-        "reuters": [(each.text, each.labels) for each in documents],
-        "tickets": [(each.text, each.topics) for each in tickets],
-    }
+    if given.out.exists():  # models may be added one by one
+        record["results"] = json.loads(given.out.read_text())["results"]
     for name in ("reuters", "reuters_svm", "tickets"):
+        if getattr(given, name) is None:
+            continue
         model = TextClassifier.load(getattr(given, name), "cpu")
-        texts, labels = zip(*sets[name.split("_")[0]], strict=True)
+        examples = (
+            mixed_tickets()
+            if name == "tickets"
+            else load_split(
+                DataConfig(source="reuters-full", data_dir=given.data_dir), "test"
+            )
+        )
+        texts, labels = zip(*examples, strict=True)
         truth = matrix(labels, model.labels.names)
         figures = simulate(model, model.scores(list(texts)), truth)
         record["results"][name] = {

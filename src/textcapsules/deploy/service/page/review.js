@@ -33,7 +33,7 @@ class Review {
     element.replaceChildren(...this.build());
     document.addEventListener("keydown", (event) => this.press(event));
     // Another tab may have decided about this text.
-    window.addEventListener("focus", () => this.shown && !this.changed && this.load());
+    window.addEventListener("focus", () => this.refresh());
   }
 
   get shown() {
@@ -71,17 +71,34 @@ class Review {
     this.busy = true;
     this.element.setAttribute("aria-busy", "true");
     try {
-      this.state = await request();
+      this.show(await request());
       this.find(".review-fault").textContent = "";
       this.find(".review-status").textContent = status ?? "";
-      this.changed = false;
-      this.given = new Set(this.state.item?.labels);
-      this.render();
     } catch (error) {
       this.find(".review-fault").textContent = `Not saved: ${error.message} Try again.`;
     }
     this.busy = false;
     this.element.removeAttribute("aria-busy");
+  }
+
+  show(state) {
+    this.state = state;
+    this.changed = false;
+    this.given = new Set(state.item?.labels);
+    this.render();
+  }
+
+  /** Show what other tabs have decided, unless something is decided here meanwhile. */
+  async refresh() {
+    const before = this.state;
+    if (!this.shown || this.busy || this.changed) return;
+    try {
+      const state = await this.api.get("v1/review");
+      const isIdle = !this.busy && !this.changed && this.state === before;
+      if (isIdle && state.last?.id !== before?.last?.id) this.show(state);
+    } catch {
+      // The next decision will say so.
+    }
   }
 
   load() {
