@@ -71,10 +71,8 @@ def test_labels_not_given_are_shown_if_asked() -> None:
     (line,) = [each for each in ran.out.splitlines() if each.startswith("  birds ")]
     assert "not given" in line
     assert "without" in ran.out
-    refused = run_cli("explain", trained_model(), TEXT, "--why-not", "fish")
-    assert "label must be one of the model's, birds, cats, dogs; got 'fish'" in (
-        refusal(refused)
-    )
+    refused = refusal("explain", trained_model(), TEXT, "--why-not", "fish")
+    assert refused.startswith("label must be one of the model's, birds, cats, dogs; ")
 
 
 def test_a_model_is_called_by_its_folder() -> None:

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.explanation import Change, Explanation, LabelExplanation
+from textcapsules.reasons.explanation import (
+    Change,
+    Explanation,
+    LabelExplanation,
+    Sentence,
+)
 from textcapsules.reasons.trials import Place, delete_places, overlaps
 
 __all__ = ["find_change"]
@@ -104,10 +109,19 @@ def deletion_rows(
     for _, place in useful:
         if not overlaps(place, phrases):
             phrases.append(place)
-    given = [label.label] if label.predicted else list(explanation.predicted)
-    ranked = sorted(
-        explanation.sentences, key=lambda each: -sum(each.falls[name] for name in given)
-    )
+
+    def standing(sentence: Sentence) -> float:
+        """Return how much of the decision rests on a sentence."""
+        if label.predicted:
+            return sentence.falls[label.label]
+        pairs = zip(explanation.tokens, label.tokens, strict=True)
+        return -sum(
+            strength
+            for token, strength in pairs
+            if sentence.start <= token.start < sentence.end
+        )
+
+    ranked = sorted(explanation.sentences, key=standing, reverse=True)
     sentences = [(each.start, each.end) for each in ranked]
     both = [*phrases, *(each for each in sentences if not overlaps(each, phrases))]
     rows = [phrases, sentences[:-1], both]
