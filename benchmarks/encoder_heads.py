@@ -48,7 +48,7 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
         {"train": {"learning_rate": 2e-3}},
         {"train": {"learning_rate": 2e-2}},
     ],
-    "logistic-regression": [{"C": C} for C in (1.0, 10.0, 100.0)],
+    "logistic-regression": [{"C": C} for C in (0.01, 0.1, 1.0, 10.0, 100.0)],
 }
 # Further documents on which the models of a corpus are tested.
 MORE_TESTS = {"reuters-multi": ["reuters-full"], "tickets-multi": ["tickets"]}

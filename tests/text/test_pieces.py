@@ -1,5 +1,6 @@
 """Texts as word pieces, sentence by sentence."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from textcapsules.base.errors import ModelFolderError
 from textcapsules.text.pieces import (
     FIRST_PIECE,
     PieceTokenizer,
+    clause_places,
     sentence_places,
     split_sentences,
 )
@@ -63,9 +65,45 @@ def test_text_is_cut_into_sentences(text: str, sentences: list[str] | int) -> No
         assert found == sentences
 
 
-@given(st.text(alphabet="ab.!?\n \"')$1é漢-", max_size=60))
-def test_sentences_hold_every_character_that_is_no_blank_once(text: str) -> None:
-    places = sentence_places(text)
+@pytest.mark.parametrize(
+    ("text", "clauses"),
+    [
+        ("I paid it twice, and the app crashes.", 2),
+        ("I paid it twice; but then the app crashes.", 2),
+        ("I paid it twice and the app crashes.", 1),  # no comma
+        ("Salt, and a bit of pepper.", 1),  # too few words before
+        ("We sell bread and salt, and pepper too.", 1),  # and after
+        ("It was late, so I left, but she stayed there. Fine.", 4),
+        ("I paid it twice, android crashes all the time.", 1),  # no word of a clause
+        ("", 0),
+    ],
+)
+def test_sentence_is_cut_into_clauses(text: str, clauses: int) -> None:
+    found = [text[start:end] for start, end in clause_places(text)]
+    assert len(found) == clauses
+    assert " ".join(found) == text
+
+
+def test_what_is_encoded_by_itself_can_be_chosen(tokenizer: PieceTokenizer) -> None:
+    text = "my cat purrs it, and the dog barks it. hello"
+    clauses = tokenizer.cut_by("clauses")
+    for reader, n_parts in ((tokenizer, 2), (clauses, 3), (tokenizer, 2)):
+        [rows] = reader.encode([text], 100)
+        parts = split_sentences(rows.astype(np.int64), tokenizer.n_pieces)
+        assert len(parts) == n_parts
+
+
+@given(
+    st.one_of(
+        st.text(alphabet="ab.!?\n \"')$1é漢-", max_size=60),
+        st.lists(st.sampled_from(["and", "but", ",", ";", "b", "."])).map(" ".join),
+    ),
+    st.sampled_from([sentence_places, clause_places]),
+)
+def test_sentences_hold_every_character_that_is_no_blank_once(
+    text: str, places_of: Callable[[str], list[tuple[int, int]]]
+) -> None:
+    places = places_of(text)
     inside = [n for start, end in places for n in range(start, end)]
     assert inside == sorted(set(inside))
     assert {n for n, c in enumerate(text) if not c.isspace()} <= set(inside)

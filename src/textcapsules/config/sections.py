@@ -163,6 +163,12 @@ class TextConfig(Checked):
         "It reads a text sentence by sentence, and its weights are not trained",
         common=True,
     )
+    encode_by: Literal["sentences", "clauses"] = option(
+        "sentences",
+        "What an encoder reads at once: whole sentences, or the clauses between which "
+        "there is a comma and an English word such as *and* or *but*. What is read at "
+        "once is mixed: two topics in one sentence are told apart by clauses",
+    )
     words_from: Literal["auto", "train", "corpus", "vectors"] = option(
         "auto",
         "Words known besides those of the training texts. train: none; vectors: "

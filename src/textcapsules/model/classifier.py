@@ -456,6 +456,7 @@ class TextClassifier:
         states = None
         if config.text.encoder is not None:
             tokenizer, states = read_encoder(folder)
+            tokenizer = tokenizer.cut_by(config.text.encode_by)
         else:
             tokenizer = TextTokenizer.load(folder / "tokenizer.json")
         labels = read_labels(folder / "labels.json")

@@ -2,7 +2,9 @@
 
 An encoder mixes all words of what it reads at once: encoded as a whole, a text of two
 topics has two topics in every state, and nothing is left to tell apart. So a text is
-cut into sentences, and each is encoded by itself (`text.encoder`).
+cut into sentences, and each is encoded by itself (`text.encoder`). A sentence may have
+two topics too ("I was charged twice, and the app crashes"): it can be cut further,
+into clauses.
 
 A document holds one row number per word piece and no special tokens. Row 0 is padding,
 row 1 the unknown word; a piece with the encoder's number p has row 2 + p, or 2 + V + p
@@ -10,6 +12,7 @@ where it begins a sentence (V: the encoder's vocabulary). So documents can be jo
 cut like any others, and the sentences are still known.
 """
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +27,13 @@ from textcapsules.base.files import read_regular, write_text
 from textcapsules.text.tokenize import Piece, valid_unicode
 from textcapsules.text.vocabulary import PAD, UNK, UNK_ID, Located, Token
 
-__all__ = ["FIRST_PIECE", "PieceTokenizer", "sentence_places", "split_sentences"]
+__all__ = [
+    "FIRST_PIECE",
+    "PieceTokenizer",
+    "clause_places",
+    "sentence_places",
+    "split_sentences",
+]
 
 FIRST_PIECE = UNK_ID + 1  # the row of the encoder's piece 0
 TOGETHER = 1024  # texts; bounds the memory of the encodings in flight
@@ -81,6 +90,39 @@ ABBREVIATIONS = frozenset(
 )
 STOP = re.compile(r"([.!?…。！？]+)([\"'”’)\]]*)(?=\s)|\n\s*\n|\n(?=\s*[-*•])")
 LAST_WORD = re.compile(r"[\w.]+$")
+# A comma or semicolon before one of these begins a clause, if both sides have words
+# enough to say something.
+LINK = re.compile(
+    r"[,;](?=\s+(?:and|also|although|but|plus|so|then|while|yet)\s)", re.IGNORECASE
+)
+CLAUSE_WORDS = 3
+
+
+def clause_places(text: str) -> list[tuple[int, int]]:
+    """Return where each clause of a text's sentences begins and ends.
+
+    >>> text = "I was charged twice, and the app crashes. Salt, and a bit of pepper."
+    >>> [text[start:end] for start, end in clause_places(text)]
+    ['I was charged twice,', 'and the app crashes.', 'Salt, and a bit of pepper.']
+    """
+    return [
+        place for whole in sentence_places(text) for place in cut_clauses(text, *whole)
+    ]
+
+
+def cut_clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return where the clauses of one sentence stand."""
+    places = []
+    for match in LINK.finditer(text, start, end):
+        sides = text[start : match.start()], text[match.end() : end]
+        # The word that links is none of the clause's own.
+        if all(
+            len(side.split()) >= least
+            for side, least in zip(sides, (CLAUSE_WORDS, CLAUSE_WORDS + 1), strict=True)
+        ):
+            places.append(strip_place(text, start, match.end()))
+            start = match.end()
+    return [*places, strip_place(text, start, end)]
 
 
 def sentence_places(text: str) -> list[tuple[int, int]]:
@@ -141,6 +183,10 @@ def split_sentences(
     ]
 
 
+# By the names of the option `--encode-by`.
+PLACES = {"sentences": sentence_places, "clauses": clause_places}
+
+
 class PieceTokenizer:
     """Turns texts into documents of an encoder's word pieces.
 
@@ -150,14 +196,16 @@ class PieceTokenizer:
     rule = "pieces"
     first_word = FIRST_PIECE
 
-    def __init__(self, content: str, *, max_pieces: int) -> None:
+    def __init__(self, content: str, *, max_pieces: int, by: str = "sentences") -> None:
         """Make a tokenizer of a `tokenizer.json`.
 
         Args:
             content: of that file.
             max_pieces: per sentence; longer ones are cut into several.
+            by: what is encoded by itself, "sentences" or "clauses".
         """
         self.content, self.max_pieces = content, max_pieces
+        self.places = PLACES[by]
         self._tokenizer = Tokenizer.from_str(content)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -165,6 +213,12 @@ class PieceTokenizer:
         self._tokenizer.encode_special_tokens = True
         self.n_pieces = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self._unknown = self.unknown_piece()
+
+    def cut_by(self, by: str) -> "PieceTokenizer":
+        """Return a tokenizer that cuts texts into "sentences" or "clauses"."""
+        other = copy.copy(self)
+        other.places = PLACES[by]
+        return other
 
     @property
     def n_words(self) -> int:
@@ -208,7 +262,7 @@ class PieceTokenizer:
         """Yield the rows and places of each text."""
         for start in range(0, len(texts), TOGETHER):
             part = [valid_unicode(text) for text in texts[start : start + TOGETHER]]
-            sentences = [sentence_places(text) for text in part]
+            sentences = [self.places(text) for text in part]
             flat = [
                 text[first:last]
                 for text, places in zip(part, sentences, strict=True)

@@ -95,7 +95,8 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     if config.text.encoder is not None:
         pretrained = load_encoder(config.text.encoder)
         config = config.replace(model={"embedding_size": pretrained.states.size})
-        tokenizer, n_trained = pretrained.tokenizer, FIRST_PIECE
+        tokenizer = pretrained.tokenizer.cut_by(config.text.encode_by)
+        n_trained = FIRST_PIECE
     else:
         tokenizer, n_trained = build_tokenizer(config, corpus)
     encoder = Encoder(config, tokenizer, keep_parses=True)
