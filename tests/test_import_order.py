@@ -21,8 +21,8 @@ ORDER = """
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.tickets.generate data.tickets
     data.load
-    text text.tokenize text.function_words text.vocabulary text.pieces text.encoder text.vectors
-    text.lexicon text.trees text.encode text.batch
+    text text.tokenize text.function_words text.vocabulary text.pieces text.encoder
+    text.vectors text.lexicon text.trees text.encode text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
     model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
@@ -65,6 +65,7 @@ ORDER = """
 EXCEPTIONS = {
     "textcapsules": set(textcapsules._HOMES),
     "textcapsules.model.classifier": {
+        "textcapsules.draw.pages",
         "textcapsules.reasons.explanation",
         "textcapsules.reasons.texts",
     },

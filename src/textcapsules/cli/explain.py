@@ -20,7 +20,7 @@ from textcapsules.cli.options import (
     Texts,
     Threshold,
 )
-from textcapsules.cli.show import err, print_json, say
+from textcapsules.cli.show import err, folder_name, print_json, say
 
 __all__ = ["explain"]
 
@@ -43,7 +43,10 @@ def explain(
     encoding: Encoding = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="HTML page to write, with the phrases highlighted."),
+        typer.Option(
+            help="HTML page to write, with the phrases highlighted; of one text also a "
+            "picture for a slide, if the name ends in .png."
+        ),
     ] = None,
     overwrite: Overwrite = False,
     multi_label: MultiLabel = None,
@@ -69,6 +72,8 @@ def explain(
       textcapsules explain runs/model "charged twice and cannot log in"
 
       textcapsules explain runs/model --data tickets.csv --out explained.html
+
+      textcapsules explain runs/model "charged twice" --out why.png
     """
     from textcapsules.base.checks import check_decision
     from textcapsules.base.files import check_new_file, write_text
@@ -97,6 +102,12 @@ def explain(
     first = list(islice(given, limit + 1))
     if len(first) > limit:
         err.print(f"Only the first {limit:,} texts are explained; see --limit.")
+    is_picture = out is not None and out.suffix.lower() == ".png"
+    if is_picture and len(first) != 1:
+        raise ConfigError(
+            f"out must be an .html page for {len(first[:limit]):,} texts; got "
+            f"{str(out)!r}. A picture shows one text."
+        )
     explanations = explain_texts(
         classifier,
         first[:limit],
@@ -105,12 +116,15 @@ def explain(
         multi_label=multi_label,
         threshold=threshold,
     )
-    if out is not None:
+    if out is not None and is_picture:
+        explanations[0].to_png(out, top=top)
+    elif out is not None:
         n_texts = len(explanations)
         chart = None
         if n_texts == 1 and isinstance(classifier.network, CapsuleNetwork):
             chart = connections(classifier, explanations[0].text)
-        lead = f"Model {model}, {n_texts:,} {'text' if n_texts == 1 else 'texts'}."
+        texts_named = "1 text" if n_texts == 1 else f"{n_texts:,} texts"
+        lead = f"Model {folder_name(model)}, {texts_named}."
         write_text(
             out,
             render_explanations(explanations, lead=lead, top=top, connections=chart),
@@ -118,7 +132,7 @@ def explain(
     for explanation in [] if json else explanations:
         print_explanation(explanation, classifier)
     if out is not None:
-        say(f"page: {out}")
+        say(f"{'picture' if is_picture else 'page'}: {out}")
     if json:
         values: dict[str, Any] = {"model": str(model)}
         if out is not None:
