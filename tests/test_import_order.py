@@ -21,8 +21,8 @@ ORDER = """
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.tickets.generate data.tickets
     data.load
-    text text.tokenize text.function_words text.vocabulary text.pieces text.encoder
-    text.vectors text.lexicon text.trees text.encode text.batch
+    text text.tokenize text.function_words text.spelling text.vocabulary text.pieces
+    text.encoder text.vectors text.lexicon text.trees text.encode text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
     model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
@@ -56,9 +56,9 @@ ORDER = """
     lab.paper.place lab.paper.records lab.paper.runs lab.paper.workers lab.paper.figures
     lab.paper.tables lab.paper.displays lab.paper.table6 lab.paper.table_a3
     lab.paper.campaign
-    cli.show cli.options cli.inputs cli.data cli.train cli.suspects cli.evaluate
-    cli.predict cli.explain cli.report cli.serve cli.demo cli.export cli.bench
-    cli.reproduce cli.app cli
+    cli.show cli.options cli.inputs cli.data cli.train cli.compare cli.suspects
+    cli.evaluate cli.predict cli.explain cli.report cli.serve cli.demo cli.export
+    cli.bench cli.reproduce cli.app cli
 """.split()  # noqa: SIM905 (a page to read, not a list)
 # The only imports against the order. Methods that show or explain a value import what
 # does it; the front door tells type checkers where its names live.

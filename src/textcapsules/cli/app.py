@@ -6,6 +6,7 @@ import typer
 
 from textcapsules.cli import (
     bench,
+    compare,
     data,
     demo,
     evaluate,
@@ -32,6 +33,7 @@ FILE_IS_DATA = {"token_normalize_func": lambda name: "data" if name == "file" el
 app.command(name="demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command(name="train")(train.train)
+app.command(name="compare")(compare.compare)
 app.command(name="suspects")(suspects.suspects)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="predict", context_settings=FILE_IS_DATA)(predict.predict)

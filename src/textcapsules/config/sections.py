@@ -135,11 +135,12 @@ class TextConfig(Checked):
         low=1,
         common=True,
     )
-    unknown: Literal["keep", "drop"] = option(
+    unknown: Literal["keep", "drop", "nearest"] = option(
         "keep",
-        "What to do with words outside the vocabulary: keep them, one vector for "
-        "all, or drop them before the network reads the text (tree-lstm, cl-cnn "
-        "and vd-cnn always keep them)",
+        "What to do with words outside the vocabulary. keep: one vector for all; "
+        "drop: leave them out; nearest: read a word of five letters or more as the "
+        "known word that one typing error makes of it, and drop the others "
+        "(tree-lstm, cl-cnn and vd-cnn always keep them)",
     )
     vectors: str | None = option(
         None,

@@ -188,6 +188,6 @@ def system_judge(
         )
         with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
             model = train(config, Path(folder) / "model", corpus=corpus)
-        return model.scores([texts[row] for row in held.tolist()])
+        return model.scores([texts[int(row)] for row in held])
 
     return judge

@@ -17,7 +17,7 @@ from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
 from textcapsules.draw.pictures import plot_confusion
 from textcapsules.draw.report import METRICS, render_report
-from textcapsules.inference.compare import best_on_dev, linear_rival
+from textcapsules.inference.compare import LINEAR_RATES, best_on_dev, linear_rival
 from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
@@ -26,7 +26,6 @@ from textcapsules.training.run import OnEpoch, OnStep, train
 __all__ = ["DemoResult", "demo_config", "run_demo", "system_titles"]
 
 OUTPUTS = ("results.json", "confusion.png", "report.html")
-LINEAR_RATES = (2e-3, 2e-2)  # learning rates among which dev chooses
 
 
 class DemoResult(NamedTuple):

@@ -520,13 +520,15 @@ def locate_counted(
     """Return the same as `locate_texts`, and how many words of each text are known."""
     tokenizer = classifier.tokenizer
     located = tokenizer.locate(texts, classifier.config.text.max_tokens)
-    ids = [each.ids for each in located]
+    ids, unknown = [each.ids for each in located], classifier.config.text.unknown
+    if unknown == "nearest" and isinstance(tokenizer, TextTokenizer):
+        ids = tokenizer.respell(texts, ids)
     documents = drop_unreadable(ids, tokenizer.first_word)
     kept = [
         Located(document, each.places[: len(document)])
         for document, each in zip(documents, located, strict=True)
     ]
-    if classifier.config.text.unknown == "drop":
+    if unknown != "keep":
         kept = [known_words(each) for each in kept]
     return kept, count_words(ids, tokenizer.first_word)
 

@@ -1,5 +1,5 @@
 """From text to tensor: tokens, vocabulary, word vectors, trees, batches.
 
-In order: `tokenize`, `function_words`, `vocabulary`, `pieces`, `encoder`, `vectors`,
-`lexicon`, `trees`, `encode`, `batch`.
+In order: `tokenize`, `function_words`, `spelling`, `vocabulary`, `pieces`, `encoder`,
+`vectors`, `lexicon`, `trees`, `encode`, `batch`.
 """

@@ -166,9 +166,12 @@ class Encoder:
         Counts only the words that are read, the first `max_tokens`.
         """
         ids, cuts = self.cut_ids(texts)
+        unknown = self.config.text.unknown
+        if unknown == "nearest" and isinstance(self.tokenizer, TextTokenizer):
+            ids = self.tokenizer.respell(texts, ids)
         counts = count_words(ids, self.tokenizer.first_word)
         documents = drop_unreadable(ids, self.tokenizer.first_word)
-        if self.config.text.unknown == "drop":
+        if unknown != "keep":
             documents = [document[document != UNK_ID] for document in documents]
         return self.with_structure(texts, documents, labels), counts, cuts
 

@@ -5,7 +5,9 @@ letters, which every rule separates, and they are plain entries of the vocabular
 "special tokens" that are looked for in the raw text: the text "[PAD]" is not padding.
 """
 
+import functools
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +17,7 @@ from tokenizers import Encoding, Tokenizer, models, trainers
 
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.base.files import read_regular, write_text
+from textcapsules.text.spelling import Speller
 from textcapsules.text.tokenize import (
     ALPHABET,
     BLANK,
@@ -166,6 +169,30 @@ class TextTokenizer:
             )
             for row, (start, end) in zip(ids, places, strict=True)
         ]
+
+    def respell(self, texts: Sequence[str], rows: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the row numbers of texts with misspelt words read as known ones.
+
+        Args:
+            texts: as `encode` reads them.
+            rows: of each text, its first row numbers; they are not changed.
+        """
+        unsure = [place for place, ids in enumerate(rows) if (ids == UNK_ID).any()]
+        known = list(rows)
+        found = self.locate([texts[place] for place in unsure], sys.maxsize)
+        for place, located in zip(unsure, found, strict=True):
+            ids = rows[place].copy()
+            short = Located(ids, located.places[: len(ids)])
+            pieces = self.pieces(valid_unicode(texts[place]), short)
+            for token in np.flatnonzero(ids == UNK_ID).tolist():
+                ids[token] = self.speller.row(pieces[token].text) or UNK_ID
+            known[place] = ids
+        return known
+
+    @functools.cached_property
+    def speller(self) -> Speller:
+        """What finds the words that misspelt ones stand for, made when first used."""
+        return Speller(self.words, first_word=self.first_word)
 
     def tokens(self, text: str) -> list[Token]:
         """Return every token of one text with its place in it."""

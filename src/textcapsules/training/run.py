@@ -58,11 +58,12 @@ from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
 
-__all__ = ["Measure", "OnEpoch", "OnStep", "resume", "train"]
+__all__ = ["Measure", "OnEpoch", "OnStep", "Stop", "resume", "train"]
 
 OnStep = Callable[[Step], None]
 OnEpoch = Callable[[dict[str, Any]], None]
 Measure = Callable[[Prepared, Network], dict[str, float]]
+Stop = Callable[[], bool]
 
 
 def train(
@@ -76,6 +77,7 @@ def train(
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
     measure: Measure | None = None,
+    stop: Stop | None = None,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
 
@@ -92,6 +94,8 @@ def train(
         on_epoch: called with the record of every epoch.
         measure: called with the network after every epoch; the epoch's record keeps
             what it returns as `measured`, and nothing is chosen by it.
+        stop: asked after every epoch whether to end the run there; the best epoch so
+            far is kept.
     """
     folder = Path(folder)
     check_unlocked(folder)
@@ -116,7 +120,7 @@ def train(
         }
         write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
-        return run_to_end(prepared, folder, start, on_step, on_epoch, measure)
+        return run_to_end(prepared, folder, start, on_step, on_epoch, measure, stop)
 
 
 def resume(
@@ -213,6 +217,7 @@ def run_to_end(
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
     measure: Measure | None = None,
+    stop: Stop | None = None,
 ) -> TextClassifier:
     """Train from the last checkpoint, or from the start, to the end."""
     config = prepared.config
@@ -234,7 +239,7 @@ def run_to_end(
             else:
                 network = prepared.network.to(pick_device(config.train.device))
                 progress = run_epochs(
-                    prepared, network, dev, last, start, on_step, after_epoch
+                    prepared, network, dev, last, start, on_step, after_epoch, stop
                 )
         return finish(prepared, progress, dev, folder, start)
 
@@ -247,6 +252,7 @@ def run_epochs(
     start: dict[str, Any],
     on_step: OnStep | None,
     on_epoch: OnEpoch,
+    stop: Stop | None = None,
 ) -> Progress:
     """Train a network epoch by epoch, with checkpoints from time to time."""
     config, device = prepared.config, next(network.parameters()).device
@@ -273,6 +279,8 @@ def run_epochs(
                 saved = time.monotonic()
             with trainer.averaged():
                 on_epoch(record)
+            if stop is not None and stop():
+                break
     if start.get("keep_checkpoint"):
         save()
     return trainer.progress
