@@ -21,7 +21,7 @@ ORDER = """
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.reviews data.tickets.generate
     data.tickets data.off_topic data.load
-    text text.tokenize text.spelling text.function_words text.vocabulary text.pieces
+    text text.tokenize text.function_words text.spelling text.vocabulary text.pieces
     text.state_store text.encoder text.vectors text.lexicon text.trees text.encode
     text.outside text.batch
     model model.functional model.routing.reference model.routing.chunked
@@ -67,6 +67,7 @@ ORDER = """
 EXCEPTIONS = {
     "textcapsules": set(textcapsules._HOMES),
     "textcapsules.model.classifier": {
+        "textcapsules.draw.pages",
         "textcapsules.inference.recalibrate",
         "textcapsules.reasons.explanation",
         "textcapsules.reasons.texts",

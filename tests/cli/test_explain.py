@@ -87,7 +87,7 @@ def test_page_is_written_and_named(tmp_path: Path) -> None:
     page = check_page(out.read_text(encoding="utf-8"))
     assert page.inside("p", "text") == [TEXT, "<b>cat</b>"]
     notes = page.inside("p", "note")
-    assert "5 of 6 words known." in notes
+    assert any(note.startswith("5 of 6 words known. ") for note in notes)
     assert "1 of 8 words known." in notes  # marks are words by themselves
 
 
@@ -207,3 +207,23 @@ def test_text_outside_the_topics_is_said_to_be() -> None:
         "explain", refusing_model(), OFF_TOPIC, "--single-label", "--no-refuse"
     )
     assert "no label" not in plain.out
+
+
+def test_one_text_can_be_a_picture_and_several_cannot(tmp_path: Path) -> None:
+    out = tmp_path / "why.PNG"
+    ran = run_cli("explain", trained_model(), TEXT, "--out", out)
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == f"picture: {out}"
+    assert out.read_bytes().startswith(b"\x89PNG")
+    other = tmp_path / "two.png"
+    told = refusal("explain", trained_model(), TEXT, "dog", "--out", other)
+    assert told.startswith("out must be an .html page for 2 texts; got ")
+    assert not other.exists()
+
+
+def test_page_names_the_model_by_its_folder(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    run_cli("explain", trained_model(), TEXT, "--out", out)
+    page = out.read_text(encoding="utf-8")
+    assert "Model model, 1 text." in page
+    assert str(trained_model().parent) not in page

@@ -1,6 +1,7 @@
 """Pages of explained texts: whole, accessible, escaped, and nothing from elsewhere."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from textcapsules.reasons.explanation import (
     LabelExplanation,
     Phrase,
     TokenSpan,
+    Trial,
 )
 from textcapsules.reasons.routing_inspection import Connections
 from textcapsules.reasons.texts import explain
@@ -83,15 +85,15 @@ def test_page_is_whole_and_accessible() -> None:
     check_page(render_explanations([]))
 
 
-def test_overlap_is_marked_for_both_labels_and_each_ends_with_its_number() -> None:
+def test_overlap_is_marked_for_both_labels_and_each_ends_with_its_tag() -> None:
     text = "aaabbbccc"
     page = render_explanations([explained(text)])
     (shown,) = re.findall(r'<p class="text" dir="auto">(.*?)</p>', page)
     marked = re.sub(r'class="c(\d) (\w+) lane(\d)( t\d)?"', r"\1\2\3", shown)
     assert marked == (
         "<mark 0solid0>aaa</mark>"
-        '<mark 1solid1><mark 0solid0 data-n="1">bbb</mark></mark>'
-        '<mark 1solid1 data-n="2">ccc</mark>'
+        '<mark 1solid1><mark 0solid0 data-n="LA">bbb</mark></mark>'
+        '<mark 1solid1 data-n="OT">ccc</mark>'
     )
     assert re.findall(r" t\d", shown) == [" t3", " t3", " t3"]
 
@@ -100,23 +102,39 @@ def test_labels_are_listed_with_score_verdict_and_phrases() -> None:
     page = Page(render_explanations([explained("aaabbbccc")]))
     listed = [" ".join(text.split()) for text in page.inside("ul", "spoke")]
     assert listed == [
-        "1label 0.90 right from “aaabbb” 0.60 2other 0.80 wrong from “bbbccc” 0.30"
+        "LAlabel 0.90 right from “aaabbb” 0.60 OTother 0.80 wrong from “bbbccc” 0.30"
     ]
 
 
-def test_phrase_matrix_adds_up_tokens() -> None:
-    phrases, labels, strengths = phrase_matrix(explained("aaabbbccc"))
+def test_phrase_matrix_has_the_numbers_of_the_text_and_no_others() -> None:
+    explanation = explained("aaabbbccc")
+    phrases, labels, strengths = phrase_matrix(explanation)
     assert phrases == ["aaabbb", "bbbccc"]
     assert labels == ["label", "other"]
-    np.testing.assert_allclose(strengths, [[0.6, 0.2], [-0.1, 0.3]])
+    np.testing.assert_array_equal(strengths, [[0.6, np.nan], [np.nan, 0.3]])
+    trials = (Trial(0, 6, (0.6, 0.2)), Trial(3, 9, (-0.1, 0.3)))
+    _, _, tried = phrase_matrix(replace(explanation, trials=trials))
+    np.testing.assert_array_equal(tried, [[0.6, 0.2], [-0.1, 0.3]])
+
+
+def test_matrix_and_text_write_a_strength_alike() -> None:
+    trials = (Trial(0, 6, (0.6, 0.012)), Trial(3, 9, (-0.1, 0.3)))
+    page = Page(render_explanations([replace(explained("aaabbbccc"), trials=trials)]))
+    cells = [cell for cell in page.inside("td") if cell]
+    assert cells == ["0.60", "0.012", "-0.10", "0.30"]
+    assert {"0.60", "0.30"} <= set(page.inside("span", "score"))
 
 
 def test_cells_are_shaded_from_nothing_to_the_strongest() -> None:
     cells = shade_cells(["r"], ["a", "b", "c"], np.array([[-1.0, 1.0, 4.0]]))
     assert [cell.shade for cell in cells.rows[0].cells] == [0, 0.25, 1]
-    assert [cell.text for cell in cells.rows[0].cells] == ["-1.000", "1.000", "4.000"]
+    assert [cell.text for cell in cells.rows[0].cells] == ["-1.00", "1.00", "4.00"]
     counts = shade_cells(["r"], ["a"], np.array([[7]]), shades=np.array([[0.5]]))
     assert counts.rows[0].cells[0] == ("7", 0.5)
+    gaps = shade_cells(["r"], ["a", "b"], np.array([[np.nan, 2.0]]))
+    assert gaps.rows[0].cells == [("", 0), ("2.00", 1)]
+    zeros = shade_cells(["r"], ["a", "b"], np.array([[0, 2]]), blank=0)
+    assert zeros.rows[0].cells == [("", 0), ("2", 1)]
     nothing = shade_cells(["r"], ["a"], np.array([[-1.0]]))
     assert nothing.rows[0].cells[0].shade == 0
 
@@ -129,7 +147,7 @@ def test_one_text_alone_gets_its_matrix_and_histograms() -> None:
         for n in (1, 2)
     )
     (image,) = one.all("img")
-    assert image["alt"].endswith("Shown: label, (orphan).")
+    assert image["alt"].endswith("Shown: label, background.")
     assert one.names().count("table") == 1
     assert not {"img", "table"} & set(two.names())
 

@@ -11,6 +11,7 @@ from textcapsules.draw.pages import (
     highlight,
     pick_lanes,
 )
+from textcapsules.draw.palette import label_style
 from textcapsules.reasons.explanation import (
     Explanation,
     LabelExplanation,
@@ -142,13 +143,19 @@ def test_phrases_that_speak_against_a_label_are_not_shown() -> None:
     assert [s.marks for s in found.stretches] == [()]
 
 
-def test_labels_of_one_text_never_share_a_colour_while_one_is_free() -> None:
-    names = [str(place) for place in range(20)]
-    for chosen in (["0", "7", "14"], ["1", "8", "2", "9", "3", "10", "4"]):
+def test_a_label_has_one_colour_line_and_tag_in_all_texts() -> None:
+    names = [f"label {place}" for place in range(20)]
+    styles: dict[str, set[tuple[int, str, str]]] = {}
+    for chosen in (names, names[::-1], names[7:9], ["label 14", "label 0"]):
         found = highlight(explained(TEXT, {n: [] for n in names}, tuple(chosen)))
-        assert len({label.colour for label in found.labels}) == len(chosen)
-    many = highlight(explained(TEXT, {n: [] for n in names}, tuple(names[:16])))
-    assert len({label.colour for label in many.labels}) == 14
+        for each in found.labels:
+            style = (each.colour, each.line, each.tag)
+            styles.setdefault(each.label, set()).add(style)
+    assert all(len(used) == 1 for used in styles.values())
+    (first,), (eighth,) = styles["label 0"], styles["label 7"]
+    assert first[:2] == label_style(0)
+    assert eighth[:2] == label_style(7)
+    assert len({tag for ((_, _, tag),) in styles.values()}) == 20
 
 
 @pytest.mark.parametrize("text", ["", "x"])

@@ -1,6 +1,7 @@
 """Pictures: real files of their form that show the values they were given."""
 
 import re
+from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,6 +19,7 @@ from textcapsules.draw.pictures import (
     draw_heat_map,
     draw_histograms,
     draw_loss,
+    draw_reliability,
     with_dark_mode,
 )
 from textcapsules.reasons.explanation import (
@@ -70,6 +72,9 @@ PICTURES = {
     "deleted": lambda form: draw_faithfulness(FOUND, "deleted", form=form),
     "kept": lambda form: draw_faithfulness(FOUND, "kept", form=form),
     "cloud": cloud,
+    "reliability": lambda form: draw_reliability(
+        [0.1, 0.5, 0.9], [0.0, 0.6, 1.0], [90, 1, 30], thresholds=(0.4, 0.6), form=form
+    ),
 }
 
 
@@ -236,3 +241,36 @@ def test_phrases_across_lines_are_named_on_one() -> None:
     values = np.array([[0.2], [0.1]])
     heat = [draw_heat_map(phrases, ["red"], values) for phrases in (broken, whole)]
     assert heat[0] == heat[1]
+
+
+def test_phrases_of_a_cloud_are_as_wide_as_they_were_laid_out() -> None:
+    phrases = [PhraseTotal(text, 9.0 - n, 1) for n, text in enumerate(NASTY)]
+    boxes = []
+    for node in drawn(draw_cloud(phrases)).iter():
+        if not node.tag.endswith("}text"):
+            continue
+        place = re.findall(r"-?[\d.]+", node.get("transform", ""))
+        x, y = (float(number) for number in place)
+        size, wide = float(node.get("font-size", 0)), float(node.get("textLength", 0))
+        assert node.get("lengthAdjust") == "spacingAndGlyphs"
+        assert wide > 0
+        # A layout knows the letters' own heights, at most 0.8 of their size.
+        boxes.append((x, x + wide, y - 0.75 * size, y))
+    for one, other in combinations(boxes, 2):
+        apart = one[1] <= other[0] or other[1] <= one[0]
+        assert apart or one[3] <= other[2] or other[3] <= one[2], (one, other)
+
+
+def test_reliability_lies_where_the_figures_say() -> None:
+    """Points are drawn at (score, share), on axes from 0 to 1."""
+    svg = draw_reliability([0.0, 0.5, 1.0], [0.0, 0.25, 1.0], [10, 10, 10])
+    points = []
+    for node in filled(svg, LIGHT.accent):  # circles, drawn from their lowest points
+        x, y = (float(number) for number in node.get("d", "").split()[1:3])
+        points.append((x, y))
+    assert len(points) == 3
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert x1 == pytest.approx((x0 + x2) / 2, abs=0.01)
+    assert (y0 - y1) / (y0 - y2) == pytest.approx(0.25, abs=0.001)
+    assert {"ideal", "this model"} <= set(words(svg))
+    assert "thresholds" not in words(svg)

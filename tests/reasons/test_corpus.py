@@ -6,8 +6,15 @@ import pytest
 from random_models import THRESHOLD, WORDS, random_classifier
 from textcapsules.data.example import Example
 from textcapsules.reasons import corpus as corpus_module
-from textcapsules.reasons.corpus import StrengthSums, explain_corpus, find_mistake
-from textcapsules.reasons.explanation import Mistake
+from textcapsules.reasons.corpus import (
+    PRIOR,
+    StrengthSums,
+    explain_corpus,
+    find_mistake,
+    log_odds,
+    without_variants,
+)
+from textcapsules.reasons.explanation import Mistake, PhraseTotal
 from textcapsules.reasons.texts import explain
 
 
@@ -37,11 +44,16 @@ def test_strengths_are_added_up_over_the_texts_that_got_the_label(monkeypatch):
     assert found.orphan is not None
     for column in (*found.labels, found.orphan):
         words = spoken[column.label]
-        expected = sorted(words, key=lambda word: -sum(words[word]))[:5]
-        assert [word.text for word in column.words] == expected
         for word in column.words:
             assert word.strength == pytest.approx(sum(words[word.text]), rel=1e-4)
             assert word.count == len(words[word.text])
+        if column is found.orphan:
+            expected = sorted(words, key=lambda word: -sum(words[word]))[:5]
+            assert [word.text for word in column.words] == expected
+        else:
+            weights = [word.strength * word.odds for word in column.words]
+            assert weights == sorted(weights, reverse=True)
+            assert all(word.odds > 0 for word in column.words)
     assert any(column.words for column in found.labels)
     leaks = np.array([explanation.leak for explanation in explanations], float)
     assert found.leak == pytest.approx(leaks.mean(), abs=1e-6)
@@ -113,3 +125,35 @@ def test_memory_is_bounded_and_the_strong_are_kept():
     (first,) = sums.strongest(1)
     assert (first.text, first.count) == ("strong", 5000)
     assert first.strength == pytest.approx(5000)
+
+
+def test_log_odds_are_those_of_shares_smoothed_by_all_texts():
+    # The odds of a word after `PRIOR` more words are read, drawn as in all texts.
+    for (y, n), (z, m) in [((8, 100), (2, 400)), ((0, 50), (5, 90)), ((1, 9), (1, 9))]:
+        rate = (y + z) / (n + m)
+        here = (y + PRIOR * rate) / (n + PRIOR)
+        there = (z + PRIOR * rate) / (m + PRIOR)
+        expected = np.log(here / (1 - here)) - np.log(there / (1 - there))
+        assert log_odds((y, n), (z, m)) == pytest.approx(expected)
+    assert log_odds((1, 9), (1, 9)) == 0
+    assert log_odds((0, 0), (0, 0)) == 0
+
+
+def test_odds_of_a_label_count_its_texts_against_all_others():
+    classifier, examples = random_classifier(), random_examples(30)
+    found = explain_corpus(classifier, examples, top=5)
+    explanations = [explain(classifier, each.text, verify=False) for each in examples]
+    for label in found.labels:
+        sides: dict[bool, list[str]] = {True: [], False: []}
+        for each in explanations:
+            words = [token.text for token in each.tokens]
+            sides[label.label in each.predicted] += words
+        for word in label.words:
+            counts = [(side.count(word.text), len(side)) for side in sides.values()]
+            assert word.odds == pytest.approx(log_odds(*counts))
+
+
+def test_a_longer_form_of_a_phrase_is_not_listed_beside_it():
+    texts = ["charged twice", "was charged twice", "charged", "refund", "twice refund"]
+    kept = without_variants((PhraseTotal(text, 1.0, 1) for text in texts), 3)
+    assert [each.text for each in kept] == ["charged twice", "refund"]

@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+import sys
 from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
 
 from random_models import random_classifier
-from textcapsules.reasons.explanation import Deferred
+from textcapsules.base.errors import ConfigError
+from textcapsules.reasons.explanation import Deferred, Explanation
 from textcapsules.reasons.methods import capsule_network
 from textcapsules.reasons.texts import explain
 
@@ -87,3 +89,36 @@ def test_what_is_read_later_is_of_the_model_as_it_was():
     for weight in capsule_network(classifier).parameters():
         weight.data.zero_()
     assert [explanation.to_dict() for explanation in found] == expected
+
+
+def random_explanation() -> Explanation:
+    return explain(random_classifier(), TEXTS[0])
+
+
+def test_a_data_frame_has_a_row_per_label_and_phrase() -> None:
+    pytest.importorskip("pandas")
+    explanation = random_explanation()
+    frame = explanation.to_dataframe()
+    expected = [
+        (label.label, label.score, label.threshold, label.predicted, *phrase[:4])
+        for label in explanation.labels
+        for phrase in label.phrases
+    ]
+    kept = frame[frame["phrase"] != ""]
+    assert [tuple(row) for row in kept.itertuples(index=False)] == expected
+    assert list(frame.columns) == [
+        *("label", "score", "threshold", "given"),
+        *("phrase", "start", "end", "strength"),
+    ]
+    assert set(frame["label"]) == {label.label for label in explanation.labels}
+
+
+def test_a_data_frame_without_pandas_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pandas must be installed"):
+        random_explanation().to_dataframe()
+
+
+def test_a_picture_is_written(tmp_path) -> None:
+    random_explanation().to_png(tmp_path / "why.png")
+    assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")

@@ -21,7 +21,7 @@ from textcapsules.cli.options import (
     Texts,
     Threshold,
 )
-from textcapsules.cli.show import err, print_json, say
+from textcapsules.cli.show import err, folder_name, print_json, say
 
 __all__ = ["explain"]
 
@@ -44,7 +44,10 @@ def explain(
     encoding: Encoding = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="HTML page to write, with the phrases highlighted."),
+        typer.Option(
+            help="HTML page to write, with the phrases highlighted; of one text also a "
+            "picture for a slide, if the name ends in .png."
+        ),
     ] = None,
     overwrite: Overwrite = False,
     multi_label: MultiLabel = None,
@@ -94,6 +97,8 @@ def explain(
       textcapsules explain runs/model "the app is slow" --why-not crash
 
       textcapsules explain runs/model --data tickets.csv --out explained.html
+
+      textcapsules explain runs/model "charged twice" --out why.png
     """
     from textcapsules.base.checks import check_decision
     from textcapsules.base.files import check_new_file, write_text
@@ -123,6 +128,12 @@ def explain(
     first, asked = list(islice(given, limit + 1)), why_not or []
     if len(first) > limit:
         err.print(f"Only the first {limit:,} texts are explained; see --limit.")
+    is_picture = out is not None and out.suffix.lower() == ".png"
+    if is_picture and len(first) != 1:
+        raise ConfigError(
+            f"out must be an .html page for {len(first[:limit]):,} texts; got "
+            f"{str(out)!r}. A picture shows one text."
+        )
     explanations = explain_texts(
         classifier,
         first[:limit],
@@ -137,13 +148,15 @@ def explain(
     warning = method and warn_of_method(classifier, method)
     if warning:
         err.print(f"Warning: {warning}")
-    if out is not None:
+    if out is not None and is_picture:
+        explanations[0].to_png(out, top=top)
+    elif out is not None:
         n_texts = len(explanations)
         chart = None
         if n_texts == 1 and isinstance(classifier.network, CapsuleNetwork):
             chart = connections(classifier, explanations[0].text)
-        texts_shown = f"{n_texts:,} {'text' if n_texts == 1 else 'texts'}"
-        lead = f"Model {folder_name(model)}, {texts_shown}."
+        texts_named = "1 text" if n_texts == 1 else f"{n_texts:,} texts"
+        lead = f"Model {folder_name(model)}, {texts_named}."
         write_text(
             out,
             render_explanations(explanations, lead=lead, top=top, connections=chart),
@@ -151,24 +164,13 @@ def explain(
     for explanation in [] if json else explanations:
         print_explanation(explanation, classifier, asked, changes=what_would_change)
     if out is not None:
-        say(f"page: {out}")
+        say(f"{'picture' if is_picture else 'page'}: {out}")
     if json:
         values: dict[str, Any] = {"model": folder_name(model)}
         if out is not None:
             values["out"] = str(out)
         values["explanations"] = [each.to_dict() for each in explanations]
         print_json(values)
-
-
-def folder_name(model: Path) -> str:
-    """Return the name of a model's folder, with its parent's where it says little.
-
-    >>> folder_name(Path("/home/me/runs/demo/model")), folder_name(Path("runs/tickets"))
-    ('demo/model', 'tickets')
-    """
-    folder = model.resolve()
-    named = folder.name != "model"
-    return folder.name if named else f"{folder.parent.name}/{folder.name}"
 
 
 def print_explanation(

@@ -1,6 +1,5 @@
 """`textcapsules report`."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from textcapsules.cli.options import (
     Split,
     config_flags,
 )
-from textcapsules.cli.show import err, percent, print_json, say
+from textcapsules.cli.show import err, folder_name, percent, print_json, say
 
 __all__ = ["report"]
 
@@ -78,7 +77,6 @@ def report(
     classifier = TextClassifier.load(model, device)
     data = evaluation_data(classifier.config, flags.get("data", {}), split)
     texts = load_split(data, split)
-    name = Path(os.path.abspath(model)).name  # as it was given, links not followed
     source = f"{Path(data.source).name}, {split}"
     corpus, missing = None, "--no-rival was given"
     if rival:
@@ -88,7 +86,7 @@ def report(
             classifier,
             texts,
             source=source,
-            title=f"{name} on {source}",
+            title=f"{folder_name(model)} on {source}",
             method=method,
             n_examples=examples,
             n_sampled=sample,

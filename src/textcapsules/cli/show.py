@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from textcapsules.base.progress import err, loading, percent, training_bar
 
 __all__ = [
     "err",
+    "folder_name",
     "loading",
     "percent",
     "print_json",
@@ -92,3 +94,13 @@ def work_bar(name: str, *, quiet: bool) -> Iterator[Any]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(name, total=None)
         yield lambda n: bar.advance(task, n)
+
+
+def folder_name(folder: Path | str) -> str:
+    """Return the name of a folder as it was given, a link's own name included.
+
+    >>> folder_name("/home/ann/runs/demo/")
+    'demo'
+    """
+    name = Path(folder).name
+    return Path(folder).resolve().name if name in ("", "..") else name

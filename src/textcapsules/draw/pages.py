@@ -48,6 +48,7 @@ __all__ = [
     "render",
     "render_explanations",
     "render_highlight",
+    "render_predictions",
     "shade_cells",
 ]
 
@@ -293,6 +294,35 @@ def render_highlight(explanation: Explanation, *, top: int = 5) -> str:
     return render("notebook.html.j2", text=highlight(explanation, top=top))
 
 
+class PredictedLabel(NamedTuple):
+    """A label of a prediction, as a notebook shows it."""
+
+    label: str
+    colour: int
+    line: str
+    score: float | None  # None where the scores have no names
+
+
+def render_predictions(predictions: Sequence[Any], n_all: int) -> str:
+    """Return a part of a page for a notebook: each text's labels and their scores.
+
+    Args:
+        predictions: the first ones (`model.classifier.Prediction`).
+        n_all: how many there are.
+    """
+    rows = []
+    for each in predictions:
+        places = {name: place for place, name in enumerate(each.names)}
+        row = []
+        for label in each.labels:
+            place = places.get(label)
+            score = None if place is None else float(each.scores[place])
+            row.append(PredictedLabel(label, *label_style(place or 0), score))
+        rows.append((row, each.outside))
+    more = n_all - len(rows)
+    return render("predictions.html.j2", rows=rows, more=more)
+
+
 def phrase_matrix(
     explanation: Explanation, *, top: int = 5
 ) -> tuple[list[str], list[str], NDArray]:
@@ -394,8 +424,9 @@ def reading_help(method: str, *, tried: bool = True) -> str:
     strength = "how far the score falls when it is deleted" if tried else "its strength"
     return (
         "A phrase is underlined in the colour of the label it spoke for, and followed "
-        "by the label's letters. The darker the tint, the closer its strength is to the "
-        "label's strongest phrase. Several lines below a phrase mean several labels. "
+        "by the label's letters. The darker the tint, the closer its strength is to "
+        "the label's strongest phrase. Several lines below a phrase mean several "
+        "labels. "
         f"Each label has its score, each phrase {strength}. Phrases were proposed by "
         f"{method}."
     )

@@ -36,13 +36,13 @@ from textcapsules.draw.pictures import (
 from textcapsules.inference.data_card import DataCard
 from textcapsules.inference.evaluate import Evaluation
 from textcapsules.inference.label_pairs import MixUp
+from textcapsules.inference.reliability import Reliability
 from textcapsules.inference.report import (
     Explained,
     Report,
     ReportTable,
     TrainingTexts,
 )
-from textcapsules.inference.reliability import Reliability
 from textcapsules.inference.rival import Comparison
 from textcapsules.model.builder import ngram_sizes
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -193,8 +193,8 @@ def rival_verdict(report: Report, comparison: Comparison) -> str:
     theirs = share_right(report, comparison.evaluation)
     figures = f"{percent(mine)}% against {percent(theirs)}%"
     counts = (
-        f"the model alone was right on {comparison.only_model:,} texts, the rival alone "
-        f"on {comparison.only_rival:,}"
+        f"the model alone was right on {comparison.only_model:,} texts, the rival "
+        f"alone on {comparison.only_rival:,}"
     )
     if comparison.chance > CHANCE:
         verdict = (
@@ -734,8 +734,8 @@ def overlap_table(card: DataCard) -> ReportTable | None:
     if not rows:
         return None
     note = (
-        "Cosine of the labels' mean TF-IDF vectors: 1 if their texts use the same words "
-        "equally often, 0 if they share none."
+        "Cosine of the labels' mean TF-IDF vectors: 1 if their texts use the same "
+        "words equally often, 0 if they share none."
     )
     header = ("two labels", "similarity", "words that both use")
     return ReportTable("Labels with similar texts", header, rows, note)
@@ -765,9 +765,9 @@ def suspect_table(training: TrainingTexts) -> ReportTable | None:
     if not rows:
         return None
     note = (
-        f"The {len(rows)} most suspect of {len(suspects):,}. Each was judged by a linear "
-        "model that had not seen it. The margin says how much likelier the suggested "
-        "label is. Look before you change a label: a suspect may be right."
+        f"The {len(rows)} most suspect of {len(suspects):,}. Each was judged by a "
+        "linear model that had not seen it. The margin says how much likelier the "
+        "suggested label is. Look before you change a label: a suspect may be right."
     )
     header = ("text", "label", "suggested", "margin")
     return ReportTable("Labels that look wrong", header, rows, note)

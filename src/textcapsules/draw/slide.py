@@ -23,6 +23,7 @@ TEXT, SMALL, TAG = 34, 26, 17  # sizes of letters, in pixels
 LINE, LEGEND_LINE = 70, 42  # heights of lines, in pixels
 UNDER = 44  # from the top of a line to the first mark under it
 LANE = 7  # from one mark to the next below it
+NAMES = 62  # from the beginning of a line of the legend to the label's name
 LONGEST = 1500  # characters shown; the rest would not fit on a slide
 
 
@@ -52,10 +53,10 @@ def draw_text(explanation: Explanation, *, top: int = 5) -> bytes:
     y += LEGEND_LINE // 2
     for parts in legend:
         x: float = EDGE
-        for text, colour, bold in parts:
+        for number, (text, colour, bold) in enumerate(parts):
             font = text_font(SMALL, bold=bold)
             pen.text((x, y), text, fill=colour, font=font)
-            x += font.getlength(text)
+            x += max(font.getlength(text), NAMES if number == 0 < len(parts) - 1 else 0)
         y += LEGEND_LINE
     buffer = io.BytesIO()
     image.save(buffer, format="png")
@@ -80,16 +81,17 @@ def wrap(found: Highlight) -> list[list[Word]]:
 
 
 def words_of(found: Highlight) -> list[Word]:
-    """Cut the stretches into words and blanks; a word too long for a line is cut too."""
+    """Cut the stretches into words and blanks, and words that fit on no line."""
     longest = (WIDTH - 2 * EDGE) // TEXT  # no letter is wider than its height
     words = []
     for stretch in found.stretches:
         ends = tuple(mark for mark in stretch.marks if mark.ends)
         parts = []
         for is_blank, letters in groupby(stretch.text, str.isspace):
-            text = "".join(letters)
+            whole = "".join(letters)
+            text = ("\n" if "\n" in whole else " ") if is_blank else printable(whole)
             if is_blank:
-                parts.append("\n" if "\n" in text else " ")
+                parts.append(text)
             else:
                 parts += [
                     text[at : at + longest] for at in range(0, len(text), longest)
@@ -100,8 +102,15 @@ def words_of(found: Highlight) -> list[Word]:
     return words
 
 
+def printable(text: str) -> str:
+    """Replace signs that no font can draw, such as halves of characters."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
 def width(word: Word) -> float:
     """Return the width of a word with its tags."""
+    if word.text == "\n":
+        return 0.0
     tags = sum(tag_width(mark) for mark in word.tags)
     return text_font(TEXT).getlength(word.text) + tags
 
@@ -175,14 +184,14 @@ def legend_lines(found: Highlight) -> list[list[Part]]:
         colour = LIGHT.labels[label.colour]
         parts: list[Part] = [
             (f"{label.tag}  ", colour, True),
-            (f"{label.label} ", LIGHT.ink, True),
+            (f"{printable(label.label)} ", LIGHT.ink, True),
             (f"{label.score:.2f}  ", LIGHT.soft, False),
         ]
         if label.verdict:
             kind = LIGHT.right if label.verdict == "right" else LIGHT.wrong
             parts.append((f"{label.verdict}  ", kind, False))
         for phrase in label.phrases:
-            text = " ".join(phrase.text.split())
+            text = " ".join(printable(word) for word in phrase.text.split())
             said: Part = (
                 f"“{text}” {format_strength(phrase.strength)}  ",
                 LIGHT.soft,

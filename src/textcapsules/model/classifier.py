@@ -10,7 +10,6 @@ The folder's files as bytes (`pack`, `unpack`) carry a model to other processes 
 pickles.
 """
 
-import html
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -126,18 +125,10 @@ class Predictions(list[Prediction]):
     """A list of predictions that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
-        """Return one row per text: its number, its labels and their scores."""
-        rows = ["<th></th><th>labels</th><th>scores</th>"]
-        for number, each in enumerate(self[:TEXTS_SHOWN]):
-            by_name = dict(zip(each.names, each.scores.tolist(), strict=False))
-            scores = [f"{by_name[name]:.2f}" for name in each.labels if name in by_name]
-            none = "<i>outside the topics</i>" if each.outside else "<i>none</i>"
-            labels = html.escape(", ".join(each.labels)) or none
-            cells = (str(number), labels, ", ".join(scores))
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
-        if len(self) > TEXTS_SHOWN:
-            rows.append(f"<td colspan=3>and {len(self) - TEXTS_SHOWN} more</td>")
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        """Return one row per text: its number, its labels and their scores as bars."""
+        from textcapsules.draw.pages import render_predictions
+
+        return render_predictions(self[:TEXTS_SHOWN], len(self))
 
 
 class Reading(NamedTuple):

@@ -190,7 +190,7 @@ class Explanation(Deferred):
         write_bytes(Path(path), draw_text(self, top=top))
 
     def to_dataframe(self) -> "DataFrame":
-        """Return a table with one row per label and phrase, labels in the model's order.
+        """Return a table of one row per label and phrase, in the model's order.
 
         A label without a phrase has one row, its phrase empty. Columns: label, score,
         threshold, given (was the label predicted?), phrase, start, end, strength.

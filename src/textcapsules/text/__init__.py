@@ -1,5 +1,5 @@
 """From text to tensor: tokens, vocabulary, word vectors, trees, batches.
 
-In order: `tokenize`, `spelling`, `function_words`, `vocabulary`, `pieces`,
+In order: `tokenize`, `function_words`, `spelling`, `vocabulary`, `pieces`,
 `state_store`, `encoder`, `vectors`, `lexicon`, `trees`, `encode`, `outside`, `batch`.
 """
