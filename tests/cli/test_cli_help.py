@@ -20,9 +20,13 @@ from toy import refusal, run_cli
 VERBS = [
     ("demo",),
     ("train",),
+    ("compare",),
+    ("suspects",),
     ("evaluate",),
     ("predict",),
     ("explain",),
+    ("review",),
+    ("calibrate",),
     ("report",),
     ("serve",),
     ("export",),

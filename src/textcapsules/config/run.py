@@ -146,6 +146,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {
             "ngram_sizes": (1, 2, 3, 4, 5),
             "joint": True,
+            "embedding_size": 128,  # of random vectors; a file's have their own
             "edges": True,
             "filters": 100,
             "capsule_types": 16,

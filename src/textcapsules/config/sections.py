@@ -482,8 +482,9 @@ class TrainConfig(Checked):
     )
     epochs: int | None = option(
         20,
-        "Maximum number of passes over the training texts; none: 12, or for few "
-        "texts as many as make 1,500 steps, up to 40",
+        "Maximum number of passes over the training texts; none: 8, or for few "
+        "texts as many as make 800 steps, up to 40 (12 and 1,500 on a benchmark "
+        "corpus)",
         low=1,
         high=1_000_000,
         common=True,

@@ -19,9 +19,12 @@ __all__ = ["resolve"]
 ENCODER_HEADS = ("encoder-linear", "encoder-attention")
 ON_STATES = (*CAPSULES, *ENCODER_HEADS, "cnn", "lstm", "bilstm")
 
-# Found on dev (reproduction/FINDINGS.md): a falling learning rate needs enough steps,
-# so few texts are read more often.
-MIN_EPOCHS, MAX_EPOCHS, ENOUGH_STEPS = 12, 40, 1500
+# Found on dev: a falling learning rate needs enough steps, so few texts are read more
+# often. At least so many epochs and steps (docs/speed.md); on benchmark corpora
+# as many as their records were made with (reproduction/FINDINGS.md).
+MIN_EPOCHS, ENOUGH_STEPS = 8, 800
+CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS = 12, 1500
+MAX_EPOCHS = 40
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -50,13 +53,17 @@ def resolve_epochs(config: RunConfig, n_texts: int) -> int:
     """Return the maximum number of passes over the texts.
 
     >>> from textcapsules.config import preset
-    >>> [resolve_epochs(preset("best"), n) for n in (100, 1_000, 2_000, 10_000)]
-    [40, 38, 19, 12]
+    >>> run = preset("best").replace(data={"source": "mine.csv"})
+    >>> [resolve_epochs(run, n) for n in (100, 1_000, 2_000, 10_000)]
+    [40, 20, 10, 8]
     """
     if config.train.epochs is not None:
         return config.train.epochs
+    at_least, enough = MIN_EPOCHS, ENOUGH_STEPS
+    if config.data.source in CATALOGUE:
+        at_least, enough = CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS
     n_steps = -(-n_texts // config.train.batch_size)  # per epoch
-    return min(max(MIN_EPOCHS, -(-ENOUGH_STEPS // n_steps)), MAX_EPOCHS)
+    return min(max(at_least, -(-enough // n_steps)), MAX_EPOCHS)
 
 
 def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str]:

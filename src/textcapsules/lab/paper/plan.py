@@ -157,6 +157,8 @@ BATCH, LARGE_BATCH = 25, 50
 PRECISION = "tf32"
 # Every system is calibrated on the same documents: on joined ones alone, with both
 # parts whole, unless a line of a table says otherwise.
+VECTOR_SIZE = 300  # of random vectors too
+
 CALIBRATED: Options = {
     "train": {"calibrate_on": "joined", "joined_share": 1.0, "joined_by": "texts"}
 }
@@ -316,7 +318,10 @@ class Plan:
         if entry.kind != "classic":
             common["train"]["precision"] = PRECISION
         by_corpus = entry.by_corpus.get(corpus, {})
-        fixed = (PRESETS[entry.preset], entry.options, by_corpus, CALIBRATED)
+        # As large as the vectors of the file, in every preset.
+        size_of_all: Options = {"model": {"embedding_size": VECTOR_SIZE}}
+        preset = (PRESETS[entry.preset], size_of_all)
+        fixed = (*preset, entry.options, by_corpus, CALIBRATED)
         # For every system; nothing is refused, as published.
         for_all: Options = {"text": {"unknown": "keep"}, "train": {"refuse": False}}
         merged: Options = {}  # checked once: a plan has thousands of cells
