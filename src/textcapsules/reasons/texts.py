@@ -32,7 +32,12 @@ from textcapsules.reasons.methods import (
 from textcapsules.reasons.phrases import PickedPhrases, cut_phrases, pick_phrases
 from textcapsules.reasons.strengths import Strengths, find_strengths
 from textcapsules.text.batch import epoch_batches
-from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
+from textcapsules.text.encode import (
+    WordCounts,
+    count_words,
+    drop_unreadable,
+    spelling_options,
+)
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer
 
@@ -254,16 +259,15 @@ def locate_counted(
 ) -> tuple[list[Located], WordCounts]:
     """Return the same as `locate_texts`, and how many words of each text are known."""
     tokenizer = classifier.tokenizer
-    located = tokenizer.locate(texts, classifier.config.text.max_tokens)
-    ids, unknown = [each.ids for each in located], classifier.config.text.unknown
-    if unknown == "nearest" and isinstance(tokenizer, TextTokenizer):
-        ids = tokenizer.respell(texts, ids)
+    options = spelling_options(classifier.config, tokenizer)
+    located = tokenizer.locate(texts, classifier.config.text.max_tokens, **options)
+    ids = [each.ids for each in located]
     documents = drop_unreadable(ids, tokenizer.first_word)
     kept = [
         Located(document, each.places[: len(document)])
         for document, each in zip(documents, located, strict=True)
     ]
-    if unknown != "keep":
+    if classifier.config.text.unknown != "keep":
         kept = [known_words(each) for each in kept]
     return kept, count_words(ids, tokenizer.first_word)
 
