@@ -68,6 +68,8 @@ SUBSTITUTIONS = {
     "reproduce all --quick": "reproduce table1 --quick --only cnn_rand/trec --jobs 1",
     "reproduce table1 --only": "reproduce table1 --jobs 1 --only",  # in this process
     "--seconds 60": "--seconds 0",  # still some hundred requests
+    "textcapsules compare": "textcapsules compare --encoder none",
+    "--minutes 3": "--minutes 0.1",
     "--engine ray": "--engine plain",  # tests/inference/test_bulk_ray.py starts Ray
 }
 # Programs of the system that commands may use.

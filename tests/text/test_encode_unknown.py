@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from run_folders import weights
+from textcapsules.base.errors import collect_warnings
 from textcapsules.config import RunConfig, preset
 from textcapsules.deploy.onnx.export import export_onnx
 from textcapsules.model.classifier import TextClassifier
@@ -98,6 +99,29 @@ def test_explanations_leave_unknown_words_out(dropping):
     assert (explanation.known, explanation.words) == (3, 5)
     scores = [label.score for label in explanation.labels]
     assert scores == pytest.approx(dropping.scores([text])[0].tolist(), abs=1e-6)
+
+
+def test_misspelt_words_are_read_as_the_words_that_are_meant(dropping, tmp_path):
+    config = dropping.config.replace(text={"unknown": "nearest"})
+    nearest = TextClassifier(
+        config, dropping.tokenizer, dropping.labels, dropping.network
+    )
+    right, typed = "my kitten zzz with a feather", "my Kiten zzz with a faether"
+    assert np.array_equal(nearest.scores([typed]), dropping.scores([right]))
+    assert not np.array_equal(dropping.scores([typed]), dropping.scores([right]))
+    explanation = explain(nearest, typed)
+    shown = [typed[t.start : t.end] for t in explanation.tokens]
+    assert shown == ["my", "Kiten", "a", "faether"]
+    phrases = [p.text for label in explanation.labels for p in label.phrases]
+    assert any("Kiten" in phrase for phrase in phrases)
+    assert not any("kitten" in phrase for phrase in phrases)
+    assert (explanation.known, explanation.words) == (4, 6)
+    (one,) = nearest.predict([typed])
+    assert (one.known, one.words) == (4, 6)
+    with collect_warnings() as warnings:
+        facts = export_onnx(nearest, tmp_path)
+    assert facts["largest_difference"] <= 1e-5
+    assert any("drops misspelt words" in message for message in warnings)
 
 
 def test_exported_model_drops_them_too(dropping, tmp_path):

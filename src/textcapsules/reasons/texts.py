@@ -46,7 +46,12 @@ from textcapsules.reasons.trials import (
     neighbours,
 )
 from textcapsules.text.batch import epoch_batches
-from textcapsules.text.encode import WordCounts, count_words, drop_unreadable
+from textcapsules.text.encode import (
+    WordCounts,
+    count_words,
+    drop_unreadable,
+    spelling_options,
+)
 from textcapsules.text.pieces import PieceTokenizer, sentence_places
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer
 
@@ -538,16 +543,15 @@ def locate_counted(
 ) -> tuple[list[Located], WordCounts, NDArray[np.bool_]]:
     """Return what `locate_texts` does, how many words are known, and who is outside."""
     tokenizer = classifier.tokenizer
-    located = tokenizer.locate(texts, classifier.config.text.max_tokens)
-    ids, unknown = [each.ids for each in located], classifier.config.text.unknown
-    if unknown == "nearest" and isinstance(tokenizer, TextTokenizer):
-        ids = tokenizer.respell(texts, ids)
+    options = spelling_options(classifier.config, tokenizer)
+    located = tokenizer.locate(texts, classifier.config.text.max_tokens, **options)
+    ids = [each.ids for each in located]
     documents = drop_unreadable(ids, tokenizer.first_word)
     kept = [
         Located(document, each.places[: len(document)])
         for document, each in zip(documents, located, strict=True)
     ]
-    if unknown != "keep":
+    if classifier.config.text.unknown != "keep":
         kept = [known_words(each) for each in kept]
     return kept, count_words(ids, tokenizer.first_word), classifier.outside(ids)
 

@@ -31,6 +31,7 @@ __all__ = [
     "WordCounts",
     "count_words",
     "drop_unreadable",
+    "spelling_options",
     "word_ids",
 ]
 
@@ -103,6 +104,16 @@ def drop_unreadable(
     ]
 
 
+def spelling_options(
+    config: RunConfig, tokenizer: TextTokenizer | PieceTokenizer
+) -> dict[str, Any]:
+    """Return how a tokenizer is to read misspelt words; pieces know no such words."""
+    is_asked = config.text.unknown == "nearest"
+    return (
+        {"nearest": True} if is_asked and isinstance(tokenizer, TextTokenizer) else {}
+    )
+
+
 class WordCounts(NamedTuple):
     """How many words of each text are known, and how many are read.
 
@@ -166,9 +177,6 @@ class Encoder:
         Counts only the words that are read, the first `max_tokens`.
         """
         ids, cuts = self.cut_ids(texts)
-        unknown = self.config.text.unknown
-        if unknown == "nearest" and isinstance(self.tokenizer, TextTokenizer):
-            ids = self.tokenizer.respell(texts, ids)
         counts = count_words(ids, self.tokenizer.first_word)
         return self.documents(texts, ids, labels), counts, cuts
 
@@ -180,7 +188,7 @@ class Encoder:
     ) -> list[NDArray[np.int32]]:
         """Return the documents of texts whose word numbers are known (`cut_ids`)."""
         documents = drop_unreadable(ids, self.tokenizer.first_word)
-        if unknown != "keep":
+        if self.config.text.unknown != "keep":
             documents = [document[document != UNK_ID] for document in documents]
         return self.with_structure(texts, documents, labels)
 
@@ -202,9 +210,10 @@ class Encoder:
     def cut_ids(self, texts: Sequence[str]) -> tuple[list[NDArray[np.int32]], Cuts]:
         """Return the word numbers that are read of each text, and what was cut."""
         limit, read, cuts = self.config.text.max_tokens, [], Cuts()
+        options = spelling_options(self.config, self.tokenizer)
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             part = texts[start : start + TEXTS_AT_ONCE]
-            whole = self.tokenizer.encode(part, sys.maxsize)
+            whole = self.tokenizer.encode(part, sys.maxsize, **options)
             cuts = cuts.plus(Cuts.of([len(ids) for ids in whole], limit))
             # A copy, so that the rest of a long text does not stay in memory.
             read += [ids if len(ids) <= limit else ids[:limit].copy() for ids in whole]

@@ -1,13 +1,15 @@
 """Read an unknown word as the known word that it misspells.
 
-Two words are near if one insertion, deletion or replacement of a letter, or one swap of
-neighbours, makes one of the other. Only words of at least `SHORTEST` letters of one
-script take part: short words have too many neighbours, and numbers and codes mean what
-they say. Of several near words the most frequent is taken, which has the lowest row.
+Two words are near if one letter inside a word, neither the first nor the last, is left
+out, added or replaced, or swapped with the next. Typists rarely get the first letter
+wrong, and another last letter is mostly another form of a word: without this rule, more
+unknown words become known that mean something else, and the model gets worse
+(reproduction/FINDINGS.md). Only words of at least `SHORTEST` letters of one script take
+part: short words have too many neighbours, and numbers and codes mean what they say. Of
+several near words the most frequent is taken, which has the lowest row.
 
-Candidates come from an index of all known words with one letter left out (Garbe's
-SymSpell), so that looking up a word of n letters takes 3n steps, however many words are
-known.
+Candidates come from an index of the known words with one letter left out, as in Garbe's
+SymSpell: looking up a word of n letters takes about 3n steps, however many are known.
 """
 
 import unicodedata
@@ -50,7 +52,7 @@ class Speller:
         return self.remembered[word]
 
     def near(self, word: str) -> Iterator[int]:
-        """Yield the rows of all known words at one step from a word."""
+        """Yield the rows of the known words that are near a word."""
         for row, _ in self.shortened.get(word, ()):  # a letter is missing
             yield row
         for place, rest in without_one(word):
@@ -59,7 +61,7 @@ class Speller:
             for row, other in self.shortened.get(rest, ()):
                 if other == place:  # another letter in its place
                     yield row
-        for place in range(len(word) - 1):
+        for place in range(1, len(word) - 1):
             first, second = word[place], word[place + 1]
             swapped = f"{word[:place]}{second}{first}{word[place + 2 :]}"
             if first != second and swapped in self.rows:
@@ -67,8 +69,12 @@ class Speller:
 
 
 def without_one(word: str) -> Iterator[tuple[int, str]]:
-    """Yield a word without each of its letters in turn."""
-    for place in range(len(word)):
+    """Yield a word without each of its inner letters in turn.
+
+    >>> list(without_one("tray"))
+    [(1, 'tay'), (2, 'try')]
+    """
+    for place in range(1, len(word) - 1):
         yield place, word[:place] + word[place + 1 :]
 
 

@@ -7,7 +7,6 @@ letters, which every rule separates, and they are plain entries of the vocabular
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -138,18 +137,30 @@ class TextTokenizer:
         """Rows of the vocabulary, padding and the unknown word included."""
         return len(self.words)
 
-    def encode(self, texts: Sequence[str], max_tokens: int) -> list[np.ndarray]:
-        """Return the first `max_tokens` row numbers of each text, int32."""
-        _check_length(max_tokens)
-        encodings = _encodings(self._tokenizer.encode_batch_fast, texts)
-        return [np.array(each.ids[:max_tokens], np.int32) for each, _ in encodings]
+    def encode(
+        self, texts: Sequence[str], max_tokens: int, *, nearest: bool = False
+    ) -> list[np.ndarray]:
+        """Return the first `max_tokens` row numbers of each text, int32.
 
-    def locate(self, texts: Sequence[str], max_tokens: int) -> list[Located]:
+        With `nearest`, a misspelt word has the row of the known word that is meant.
+        """
+        _check_length(max_tokens)
+        encode = self._tokenizer.encode_batch_fast
+        if nearest:  # it must be known where words stand
+            encode = self._tokenizer.encode_batch
+        return [
+            self.rows_of(each, text, max_tokens, nearest)
+            for each, text in _encodings(encode, texts)
+        ]
+
+    def locate(
+        self, texts: Sequence[str], max_tokens: int, *, nearest: bool = False
+    ) -> list[Located]:
         """Return what `encode` does of each text, and where those tokens stand."""
         _check_length(max_tokens)
         return [
             Located(
-                np.array(each.ids[:max_tokens], np.int32),
+                self.rows_of(each, text, max_tokens, nearest),
                 places_with_marks(text, each.offsets)[:max_tokens],
             )
             for each, text in _encodings(self._tokenizer.encode_batch, texts)
@@ -170,24 +181,28 @@ class TextTokenizer:
             for row, (start, end) in zip(ids, places, strict=True)
         ]
 
-    def respell(self, texts: Sequence[str], rows: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the row numbers of texts with misspelt words read as known ones.
+    def rows_of(
+        self, encoding: Encoding, text: str, limit: int, nearest: bool
+    ) -> np.ndarray:
+        """Return the first row numbers of a text; see `encode`."""
+        rows = np.array(encoding.ids[:limit], np.int32)
+        if nearest:
+            unknown = np.flatnonzero(rows == UNK_ID).tolist()
+            for place, word in self.words_at(encoding, text, unknown):
+                rows[place] = self.speller.row(word) or UNK_ID
+        return rows
 
-        Args:
-            texts: as `encode` reads them.
-            rows: of each text, its first row numbers; they are not changed.
-        """
-        unsure = [place for place, ids in enumerate(rows) if (ids == UNK_ID).any()]
-        known = list(rows)
-        found = self.locate([texts[place] for place in unsure], sys.maxsize)
-        for place, located in zip(unsure, found, strict=True):
-            ids = rows[place].copy()
-            short = Located(ids, located.places[: len(ids)])
-            pieces = self.pieces(valid_unicode(texts[place]), short)
-            for token in np.flatnonzero(ids == UNK_ID).tolist():
-                ids[token] = self.speller.row(pieces[token].text) or UNK_ID
-            known[place] = ids
-        return known
+    def words_at(
+        self, encoding: Encoding, text: str, places: Sequence[int]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield some tokens of a text, by their places, in normal form."""
+        if not text.isascii():  # marks and joiners need the context
+            pieces = split_text(text, self._rule) if places else []
+            yield from ((place, pieces[place].text) for place in places)
+            return
+        for place in places:
+            start, end = encoding.token_to_chars(place) or (0, 0)
+            yield place, text[start:end].lower()  # as every rule has it
 
     @functools.cached_property
     def speller(self) -> Speller:

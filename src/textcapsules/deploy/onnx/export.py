@@ -17,7 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from textcapsules.base.errors import ModelFolderError, TextCapsulesError, WriteError
+from textcapsules.base.errors import (
+    ModelFolderError,
+    TextCapsulesError,
+    WriteError,
+    warn,
+)
 from textcapsules.base.files import write_bytes, write_text
 from textcapsules.deploy.onnx.graph import IR_VERSION, OPSET
 from textcapsules.deploy.onnx.network import network_graph
@@ -107,7 +112,12 @@ def build(classifier: TextClassifier) -> Exported:
     about = {"task": labels.task, "max_tokens": limit, "labels": rows}
     described = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     facts = {key: json.dumps(value) for key, value in about.items()}
-    drop = classifier.config.text.unknown == "drop"
+    drop = classifier.config.text.unknown != "keep"
+    if classifier.config.text.unknown == "nearest":
+        warn(
+            "the exported model drops misspelt words, which the model itself reads as "
+            "the words that are meant (--unknown nearest)."
+        )
     model = network_graph(classifier.network, limit, facts, drop_unknown=drop)
     return Exported(tokenizer_json(classifier), described, model.SerializeToString())
 

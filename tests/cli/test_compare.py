@@ -1,0 +1,83 @@
+import json
+import shlex
+
+import pytest
+
+from textcapsules.cli.compare import recommendation, train_command
+from textcapsules.config import RunConfig, preset
+from textcapsules.inference.compare import Comparison, Figure, Result
+from toy import TINY, refusal, run_cli, toy_file
+
+QUICK = [*TINY[2:], "--epochs", 1, "--feature-maps", 4, "--encoder", "none"]
+
+
+@pytest.mark.slow
+def test_the_best_is_recommended_with_a_command_that_works(tmp_path):
+    path = toy_file(tmp_path, 120)
+    out = tmp_path / "out"
+    args = ["compare", "--data", path, "--minutes", 2, *QUICK, "--out", out]
+    ran = run_cli(*args, "--json")
+    assert ran.code == 0, ran.err
+    values = json.loads(ran.out.splitlines()[-1])
+    values.pop("warnings", None)  # of a network after one epoch
+    assert json.loads((out / "results.json").read_text()) == values
+    names = {each["name"] for each in values["results"]}
+    assert names == {"tfidf-svm", "cnn", "capsules"}
+    assert values["texts"] == {
+        "train": 86,
+        "dev": 10,
+        "single": 24,
+        "joined": 24,
+    }
+    best = values["results"][0]
+    assert f"Take {best['title']}" in ran.out
+    assert "exact match" in ran.out
+    assert values["command"] in ran.out
+    command = [*shlex.split(values["command"])[1:], "--print-config", "--json"]
+    printed = json.loads(run_cli(*command).out.splitlines()[-1])
+    assert printed == json.loads(json.dumps(best["config"]))
+    assert "must not exist yet" in refusal(*args)
+    assert not (out / "cnn").exists()  # models are kept only with --keep
+
+
+def test_faults_are_refused_before_anything_is_trained(tmp_path):
+    path = toy_file(tmp_path)
+    start = ["compare", "--data", path]
+    assert "architecture must be left out" in refusal(*start, "--architecture", "cnn")
+    assert "keep must go with --out" in refusal(*start, "--keep")
+    assert "test-fraction must be" in refusal(*start, "--test-fraction", 1)
+    assert "must be a folder; got a file" in refusal(*start, "--out", path)
+
+
+def test_command_has_the_options_that_differ_from_the_preset():
+    config = preset("best").replace(
+        data={"source": "my texts.csv", "separator": ";"},
+        model={"ngram_sizes": (2, 3), "edges": False},
+    )
+    assert train_command(config) == (
+        "textcapsules train --data 'my texts.csv' --separator ';' --ngram-sizes 2,3 "
+        "--no-edges"
+    )
+    assert train_command(RunConfig()) == "textcapsules train --preset paper"
+
+
+def comparison(*behind: tuple[float, float, float]) -> Comparison:
+    figures = {"single": {"accuracy": Figure(0.8, 0.7, 0.9)}}
+    results = [
+        Result(f"r{n}", f"R{n}", RunConfig(), figures, Figure(*each), 0, 1, 1, 1, "")
+        for n, each in enumerate([(0.0, 0.0, 0.0), *behind])
+    ]
+    return Comparison(results, {}, "single", "accuracy", {}, 1.0)
+
+
+def test_recommendation_says_whether_it_is_clear():
+    clear = recommendation(comparison((0.1, 0.05, 0.2)))
+    assert clear == (
+        "Take R0, which has the best accuracy on single test texts, 80.0, clearly "
+        "ahead of all others:"
+    )
+    noise = recommendation(comparison((0.1, -0.05, 0.2), (0.1, -0.01, 0.2)))
+    assert "80.0; but R1 and R2 are behind it by no more than noise:" in noise
+    assert recommendation(comparison()) == (
+        "Take R0, the only system that was compared:"
+    )
