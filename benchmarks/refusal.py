@@ -2,10 +2,10 @@
 
 Of each model: the share of off-topic texts that get no label, by kind and by length,
 with and without refusal; accuracy or exact match on the test texts of its corpus, with
-and without; and the share of the time per text that refusal adds. The off-topic texts are those of
-`textcapsules.data.off_topic`; the evidence was chosen on the half `development`, so
-`held-out` is what counts. A folder of an earlier version gets the rule that a training
-would have given it, from the same texts.
+and without; and the share of the time per text that refusal adds. The off-topic texts
+are those of `textcapsules.data.off_topic`; the evidence was chosen on the half
+`development`, so `held-out` is what counts. A folder of an earlier version gets the
+rule that a training would have given it, from the same texts.
 
     python benchmarks/refusal.py runs/demo/model --out refusal.json
 
