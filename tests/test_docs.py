@@ -67,6 +67,7 @@ SUBSTITUTIONS = {
     "reproduce all --quick": "reproduce table1 --quick --only cnn_rand/trec --jobs 1",
     "reproduce table1 --only": "reproduce table1 --jobs 1 --only",  # in this process
     "--seconds 60": "--seconds 0",  # still some hundred requests
+    "refusal.py runs/demo/model": "refusal.py runs/demo/model --per-kind 3",
     "--engine ray": "--engine plain",  # tests/inference/test_bulk_ray.py starts Ray
 }
 # Programs of the system that commands may use.
