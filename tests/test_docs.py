@@ -70,6 +70,7 @@ SUBSTITUTIONS = {
     "--seconds 60": "--seconds 0",  # still some hundred requests
     "textcapsules compare": "textcapsules compare --encoder none",
     "--minutes 3": "--minutes 0.1",
+    "refusal.py runs/demo/model": "refusal.py runs/demo/model --per-kind 3",
     "--engine ray": "--engine plain",  # tests/inference/test_bulk_ray.py starts Ray
 }
 # Programs of the system that commands may use.

@@ -27,7 +27,7 @@ def ids(*rows: int) -> np.ndarray:
 def test_evidence_is_the_mean_of_squares_with_two_words_more():
     table = np.array([0, 160, 16, 32, 48], np.uint8)  # surprisals 0, 10, 1, 2, 3
     rule = OutsideRule(table, prior=2.5, limit=20.0)
-    documents = [ids(2, 3, 4), ids(1, 1, 1, 2), ids(), ids(0, 2)]  # 0 is padding
+    documents = [ids(2, 3, 4), ids(1, 1, 1, 2), ids(), ids(2)]
     expected = [  # the highest of each is 2.5 instead
         (1 + 4 + 2.5 + 5) / 5,
         (100 + 100 + 2.5 + 1 + 5) / 6,

@@ -19,7 +19,8 @@ a row. Of all candidates that were measured on off-topic texts this evidence did
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,8 @@ from safetensors import SafetensorError, safe_open
 
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.base.files import check_regular, write_tensors
-from textcapsules.text.encode import word_ids
 from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
-from textcapsules.text.vocabulary import PAD_ID, UNK_ID, TextTokenizer
+from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
 __all__ = ["OUTSIDE_FILE", "OutsideRule", "fit_outside", "pick_limit"]
 
@@ -54,6 +54,11 @@ class OutsideRule:
     limit: float  # evidence past which a text is outside
     figures: dict[str, Any] = field(default_factory=dict)  # for people: on how many
 
+    @cached_property
+    def squares(self) -> NDArray[np.float64]:
+        """The squared surprisal (U,) of each unit."""
+        return (self.surprisal / STEPS) ** 2
+
     def evidence(
         self,
         documents: Sequence[NDArray],
@@ -65,16 +70,14 @@ class OutsideRule:
             documents: the row numbers of each text, unknown words among them.
             tokenizer: gave those numbers.
         """
-        units = [text_units(ids, tokenizer) for ids in documents]
-        sizes = np.array([len(each) for each in units], dtype=np.int64)
-        owners = np.repeat(np.arange(len(units)), sizes)
-        joined = np.concatenate([np.zeros(0, np.int64), *units])
-        squares = (self.surprisal[joined] / STEPS) ** 2
-        sums = np.bincount(owners, weights=squares, minlength=len(units))
-        highest = np.where(sizes > 0, 0.0, self.prior)
-        np.maximum.at(highest, owners, squares)
-        average = self.prior - highest + PRIOR_WORDS * self.prior
-        return (sums + average) / (sizes + PRIOR_WORDS)
+        evidence = np.full(len(documents), self.prior)
+        for row, ids in enumerate(documents):
+            squares = self.squares[text_units(ids, tokenizer)]
+            if len(squares):
+                average = (1 + PRIOR_WORDS) * self.prior - squares.max()
+                size = len(squares) + PRIOR_WORDS
+                evidence[row] = (squares.sum() + average) / size
+        return evidence
 
     def outside(
         self,
@@ -130,21 +133,19 @@ def count_units(tokenizer: TextTokenizer | PieceTokenizer) -> int:
 
 
 def text_units(
-    document: NDArray, tokenizer: TextTokenizer | PieceTokenizer
-) -> NDArray[np.int64]:
+    ids: NDArray, tokenizer: TextTokenizer | PieceTokenizer
+) -> NDArray[np.int32] | NDArray[np.int64]:
     """Return the units of a text, whose surprisals are its evidence.
 
     A piece is the same at the beginning of a sentence and inside it. Single characters
     say little, so three in a row are one unit.
     """
-    ids = word_ids(document).astype(np.int64)
-    ids = ids[ids != PAD_ID]
     if isinstance(tokenizer, PieceTokenizer):
         return np.where(
             ids >= FIRST_PIECE + tokenizer.n_pieces, ids - tokenizer.n_pieces, ids
         )
     if tokenizer.rule == "characters":
-        n = tokenizer.n_words
+        n, ids = tokenizer.n_words, ids.astype(np.int64)
         return (ids[:-2] * n + ids[1:-1]) * n + ids[2:]
     return ids
 
@@ -171,9 +172,9 @@ def fit_outside(
         counts[UNK_ID] = 0  # stands for many words, each rarer than any known one
     surprisal = smoothed_surprisal(counts)
     units = np.concatenate([text_units(ids, tokenizer) for ids in dev])
-    prior = float(np.mean((surprisal[units] / STEPS) ** 2))
-    rule = OutsideRule(surprisal, prior, math.inf)
-    evidence = rule.evidence(dev, tokenizer)
+    unlimited = OutsideRule(surprisal, 0.0, math.inf)
+    prior = float(np.mean(unlimited.squares[units]))
+    evidence = replace(unlimited, prior=prior).evidence(dev, tokenizer)
     limit = pick_limit(evidence)
     refused = int((evidence > limit).sum())
     figures = {"texts": len(dev), "refused": refused, "share": REFUSED_SHARE}
