@@ -34,8 +34,8 @@ include_patterns = ["*.md", "docs/*.md", "reproduction/*.md", "src/**/README.md"
 exclude_patterns = [".venv", "runs", "site"]
 CONTENTS = {
     "Start": """
-        docs/quick-start docs/your-own-data docs/several-labels docs/choosing-a-model
-        docs/README
+        docs/quick-start docs/your-own-data docs/several-labels docs/review
+        docs/choosing-a-model docs/README
     """,
     "Use": """
         docs/explanations docs/gallery docs/encoders docs/estimator docs/serving

@@ -123,7 +123,8 @@ class ReviewDesk:
         """Export what is decided; where that is refused, the log has it all."""
         try:
             with self.lock:
-                self.export()
+                if self.queue.log.entries():
+                    self.export()
         except TextCapsulesError as error:
             logger.warning("%s", error)
 
