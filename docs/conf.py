@@ -55,6 +55,8 @@ CONTENTS = {
 RETURNED = [
     "textcapsules.model.classifier.Prediction",
     "textcapsules.model.classifier.Labels",
+    "textcapsules.inference.recalibrate.Recalibration",
+    "textcapsules.inference.recalibrate.Estimate",
     "textcapsules.reasons.explanation.Explanation",
     "textcapsules.reasons.explanation.LabelExplanation",
     "textcapsules.reasons.explanation.Phrase",
