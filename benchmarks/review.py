@@ -5,6 +5,9 @@ reviewed, with their true labels as the answers, the others are judged. Reviewed
 come at random or as `textcapsules review` asks for them. Thresholds change as
 `textcapsules calibrate` would change them: not if they are estimated to be worse.
 
+"joined" has thresholds chosen on joined dev documents alone (`--calibrate-on joined`),
+which suit such documents badly: there the reviews have more to correct.
+
 Nothing is chosen here: the strengths of the prior were chosen on joined dev documents.
 
     python benchmarks/review.py --reuters MODEL --reuters-svm MODEL --tickets MODEL \
@@ -29,7 +32,15 @@ from textcapsules.data.load import load_split
 from textcapsules.data.tickets import make_tickets
 from textcapsules.inference.recalibrate import fit_reviews, past
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.training.calibrate import best_threshold, exact_match, logit
+from textcapsules.model.score import score_documents
+from textcapsules.training.calibrate import (
+    best_threshold,
+    common_threshold,
+    exact_match,
+    logit,
+)
+from textcapsules.training.join import draw_joined
+from textcapsules.training.prepare import encode_examples
 
 DRAWS = 10
 REVIEWS = (0, 10, 20, 50)
@@ -55,9 +66,21 @@ def queue_order(scores: NDArray, thresholds: NDArray, order: NDArray) -> list[in
     return rows
 
 
-def simulate(model: TextClassifier, scores: NDArray, truth: NDArray) -> dict[str, Any]:
+def joined_thresholds(model: TextClassifier, data_dir: str | None) -> NDArray:
+    """Return the one best threshold on joined dev documents."""
+    config = model.config
+    dev = load_split(config.replace(data={"data_dir": data_dir}).data, "dev")
+    encoded, _ = encode_examples(model.encoder, dev, model.labels.names)
+    seed = config.data.split_seed
+    joined = draw_joined(config, encoded, len(dev), seed, seed)
+    scores = score_documents(model.network, joined.documents)
+    return common_threshold(scores, joined.targets).each
+
+
+def simulate(
+    model: TextClassifier, scores: NDArray, truth: NDArray, thresholds: NDArray
+) -> dict[str, Any]:
     """Return exact match after so many reviews, one figure per draw."""
-    thresholds = np.array(model.labels.thresholds)
     figures: dict[str, Any] = {"best fixed threshold, known afterwards": []}
     for draw in range(DRAWS):
         order = np.random.default_rng(draw).permutation(len(scores))
@@ -136,7 +159,15 @@ def main() -> None:
         )
         texts, labels = zip(*examples, strict=True)
         truth = matrix(labels, model.labels.names)
-        figures = simulate(model, model.scores(list(texts)), truth)
+        scores = model.scores(list(texts))
+        starts = {
+            "as trained": np.array(model.labels.thresholds),
+            "joined": joined_thresholds(model, given.data_dir),
+        }
+        figures = {
+            start: simulate(model, scores, truth, thresholds)
+            for start, thresholds in starts.items()
+        }
         record["results"][name] = {
             "architecture": model.config.model.architecture,
             "preset": model.config.preset,

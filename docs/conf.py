@@ -35,6 +35,7 @@ exclude_patterns = [".venv", "runs", "site"]
 CONTENTS = {
     "Start": """
         docs/quick-start docs/your-own-data docs/several-labels docs/refusal
+        docs/review
         docs/choosing-a-model docs/README
     """,
     "Use": """
@@ -55,6 +56,8 @@ CONTENTS = {
 RETURNED = [
     "textcapsules.model.classifier.Prediction",
     "textcapsules.model.classifier.Labels",
+    "textcapsules.inference.recalibrate.Recalibration",
+    "textcapsules.inference.recalibrate.Estimate",
     "textcapsules.reasons.explanation.Explanation",
     "textcapsules.reasons.explanation.LabelExplanation",
     "textcapsules.reasons.explanation.Phrase",

@@ -21,6 +21,7 @@ from textcapsules.inference.recalibrate import (
 from textcapsules.model.classifier import FORMER, TextClassifier
 from textcapsules.training.calibrate import reviewed_thresholds
 from textcapsules.training.run import train
+from tiny_encoder import write_encoder
 from toy import model_copy, tiny_config, toy_file, toy_rows
 
 
@@ -159,9 +160,14 @@ def test_a_copy_is_another_folder_of_the_same_model(tmp_path: Path) -> None:
         save_copy(model, fitted, folder)
 
 
-@pytest.mark.parametrize("architecture", ["tfidf-svm", "tfidf-lr", "cnn"])
+@pytest.mark.parametrize("architecture", ["tfidf-svm", "tfidf-lr", "cnn", "encoder"])
 def test_other_architectures(tmp_path: Path, architecture: str) -> None:
-    config = tiny_config(toy_file(tmp_path), model={"architecture": architecture})
+    config = tiny_config(toy_file(tmp_path))
+    if architecture == "encoder":
+        encoder = write_encoder(tmp_path / "encoder")
+        config = config.replace(text={"encoder": str(encoder)})
+    else:
+        config = config.replace(model={"architecture": architecture})
     model = train(config.replace(train={"epochs": 1}), tmp_path / "model")
     fitted = model.recalibrate(*reviewed(20), force=True)
     assert all(0 < each < 1 for each in fitted.after)

@@ -96,7 +96,7 @@ def review(
             "text_column": columns.text_column,
             "label_column": columns.label_column,
         }
-        n_reviewed = export_reviews(log, out, **names)
+        n_reviewed = export_reviews(log, out, **names) if log.entries() else 0
     say(
         f"{out}: {n_reviewed} reviewed texts. New thresholds from them:\n"
         f"  textcapsules calibrate {model} --data {out} --in-place\n"

@@ -223,6 +223,12 @@ def test_it_is_accessible_dark_and_narrow(
         status = browser.find_element("css selector", ".review-status")
         assert status.get_attribute("role") == "status"
         assert status.text.startswith("Saved: ")
+        # What is reviewed can be downloaded; the click is kept from the browser.
+        browser.execute_script(
+            "HTMLAnchorElement.prototype.click = function () { window.saved = this }"
+        )
+        browser.find_element("css selector", ".review-export").click()
+        assert wait(browser, "return window.saved?.download") == "reviewed.csv"
         # In the dark, the text is light on dark.
         colours = browser.execute_script(
             "const style = getComputedStyle(document.querySelector('.review-text'));"

@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse
 
 from textcapsules.base.errors import TextCapsulesError
 from textcapsules.data.reviews import export_reviews
+from textcapsules.data.table_formats import form_of
 from textcapsules.deploy.service.answers import (
     BatchKey,
     Service,
@@ -123,7 +124,8 @@ class ReviewDesk:
         """Export what is decided; where that is refused, the log has it all."""
         try:
             with self.lock:
-                self.export()
+                if self.queue.log.entries():
+                    self.export()
         except TextCapsulesError as error:
             logger.warning("%s", error)
 
@@ -207,4 +209,5 @@ def add_review_routes(
         table = await desk.run(desk.export)
         name = desk.out.name.encode("ascii", "replace").decode().replace('"', "_")
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(table, media_type="text/csv", headers=headers)
+        kind = "text/csv" if form_of(desk.out) == "csv" else "application/octet-stream"
+        return Response(table, media_type=kind, headers=headers)
