@@ -12,6 +12,7 @@ tickets is also asked for planted phrases and for twenty texts written by hand.
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -287,10 +288,8 @@ def main():
             record["by_hand"] = by_hand(classifier)
         path = options.out / f"reasons-{folder.name}.json"
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        for name, row in record["methods"].items():
-            print(folder.name, name, json.dumps(row))
-        print(folder.name, json.dumps(record["trials"]), record.get("planted"))
-        print(folder.name, "by hand", record.get("by_hand", {}).get("fits"), flush=True)
+        sys.stdout.write(f"{path}: default {record['default']}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
