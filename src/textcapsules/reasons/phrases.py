@@ -30,9 +30,9 @@ STRONG = 0.5  # share of its phrase's strongest token that keeps a stop word at 
 STOP_WORDS = frozenset(
     """
     a about after all also am an and any are as at be been before but by can could did
-    do does each for from had has have he her here him his how i if in into is it its
-    just me more my of on or our she should so some such than that the their them then
-    there these they this those to too up us very was we were what when where which
+    do does each for from had has have he her here him his how i if into is it its
+    just me more my of or our she should so some such than that the their them then
+    there these they this those to too us very was we were what when where which
     while who will with would you your
     """.split()  # noqa: SIM905 (a page to read, not a list)
 )

@@ -149,11 +149,44 @@ def test_explanations_point_into_the_text(client):
         assert len(spoken["phrases"]) <= 2
         for phrase in spoken["phrases"]:
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+    assert found["sentences"][0]["labels"][0]["label"] in answer["labels"]
     assert 0 <= found["background_share"] <= 1
     assert 0 <= found["unclaimed"] <= 1
     plain = predict(client, model="pets", texts=text)[0]
     assert answer["labels"] == plain["labels"]
     assert answer["scores"] == pytest.approx(plain["scores"], abs=1e-6)
+
+
+def test_a_strength_is_what_the_score_loses_without_the_phrase(client):
+    text = "my cat and the purr of a kitten"
+    (answer,) = predict(client, model="pets", texts=text, explain=True, changes=True)
+    (label,) = answer["labels"]
+    found = answer["explanation"]["labels"][label]
+    phrase = found["phrases"][0]
+    rest = f"{text[: phrase['start']]} {text[phrase['end'] :]}"
+    (without,) = predict(client, model="pets", texts=rest)
+    fall = answer["scores"][label] - without["scores"][label]
+    assert phrase["strength"] == pytest.approx(fall, abs=1e-4)
+    assert all(against["strength"] < 0 for against in found["against"])
+    for change in (found["change"],) if found["change"] else ():
+        rest = text
+        for place in sorted(change["deleted"], key=lambda p: -p["start"]):
+            assert text[place["start"] : place["end"]] == place["text"]
+            rest = f"{rest[: place['start']]} {rest[place['end'] :]}"
+        (changed,) = predict(client, model="pets", texts=rest)
+        assert label not in changed["labels"]
+        assert changed["scores"][label] == pytest.approx(change["score"], abs=1e-4)
+
+
+def test_a_method_may_be_asked_for(client):
+    models = {m["name"]: m for m in client.get("/v1/models").json()["models"]}
+    assert models["pets"]["method"] in models["pets"]["methods"]
+    asked = {"model": "pets", "texts": "my cat", "explain": True}
+    (answer,) = predict(client, **asked, method="couplings")
+    assert answer["explanation"]["method"] == "couplings"
+    reply = client.post("/v1/predict", json={**asked, "method": "magic"})
+    assert reply.status_code == 422
+    assert "method must be one of" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("text", AWKWARD, ids=ascii)
