@@ -1,6 +1,8 @@
-"""Makes the pictures of README.md and docs/gallery.md, from the model of `make demo`.
+"""Makes the pictures of README.md, docs/gallery.md and docs/serving.md.
 
     .venv/bin/python docs/pictures/make.py
+
+They come from the model of `make demo`. `--only page` makes those of the web page.
 
 Every picture is a part of a page that the package writes, as a headless Chromium shows
 it. Needs chromium and chromedriver, and the packages of `make test`.
@@ -8,7 +10,9 @@ it. Needs chromium and chromedriver, and the packages of `make test`.
 
 import argparse
 import base64
+import csv
 import io
+import random
 import re
 import subprocess
 import sys
@@ -17,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from PIL import Image
 
@@ -37,6 +42,24 @@ THREE_LABELS = (
 MISSED = (
     "It would be great if you added a dark mode. By the way, the charger gets very hot."
 )
+COMPLAINT = (
+    "Hi team, I was charged twice for my subscription this month. Also, since the last "
+    "update the app crashes as soon as I open the settings. Please have a look."
+)
+SENTENCES = (
+    "You charged my card twice this month.",
+    "The app crashes as soon as I open it.",
+    "I cannot log in, the reset link never arrives.",
+    "The parcel still has not arrived.",
+    "My notes are not syncing between phone and laptop.",
+    "It would be great if you added a dark mode.",
+    "Please cancel my subscription.",
+    "I want to send the headset back for a refund.",
+    "Everything has become very slow.",
+    "The charger gets very hot.",
+    "Delete all my personal data, please.",
+    "How long should sourdough rest in the fridge?",
+)
 UNKNOWN = "The blorf wug zonk fnarg quib drell mox."
 
 
@@ -44,8 +67,63 @@ def main() -> None:
     """Write every picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--demo", type=Path, default=ROOT / "runs/demo")
-    demo = parser.parse_args().demo.resolve()
-    with open_browser() as driver, tempfile.TemporaryDirectory() as folder:
+    parser.add_argument("--only", choices=["all", "page"], default="all")
+    asked = parser.parse_args()
+    demo = asked.demo.resolve()
+    with open_browser() as driver:
+        with serve(demo / "model") as address:
+            take_page(driver, address)
+        if asked.only == "all":
+            take_pages_written(driver, demo)
+
+
+def take_page(driver: Any, address: str) -> None:
+    """Take the web page: a text with several labels, a label not given, a file."""
+    show_text(driver, address, COMPLAINT, 1280)
+    save(driver, "page", "#content")
+    driver.find_element("css selector", ".other-labels .pick").click()
+    save(driver, "page-why-not", "#texts .why-not")
+    show_text(driver, address, COMPLAINT, 1280, dark=True)
+    save(driver, "page-dark", "#content")
+    show_text(driver, address, TWO_LABELS, 390)
+    save(driver, "page-phone", "#texts .work", most=640)
+    show_text(driver, address, "", 1280)
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "tickets.csv")
+        write_table(table)
+        driver.find_element("css selector", "#tab-file").click()
+        driver.find_element("css selector", "#file").send_keys(str(table))
+        wait(driver, "return !document.getElementById('table-options').hidden")
+        driver.find_element("css selector", "#label-rows").click()
+        wait(driver, "return !document.getElementById('results').hidden")
+    save(driver, "page-file", "#results-title, #totals, .found", most=620)
+
+
+def show_text(
+    driver: Any, address: str, text: str, width: int, *, dark: bool = False
+) -> None:
+    """Open the page with a text and wait for its answer."""
+    driver.get("about:blank")
+    show(driver, f"{address}#text={quote_plus(text)}", width, dark=dark)
+    answered = """return document.querySelector('#texts .answer')?.textContent
+        && !document.querySelector('#texts [aria-busy]')"""
+    wait(driver, answered)
+
+
+def write_table(path: Path) -> None:
+    """Write some hundred made-up tickets, of one to three sentences."""
+    draw = random.Random(1)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(["id", "text"])
+        for number in range(400):
+            sentences = draw.sample(SENTENCES, draw.choice([1, 1, 2, 2, 3]))
+            table.writerow([number + 1, " ".join(sentences)])
+
+
+def take_pages_written(driver: Any, demo: Path) -> None:
+    """Take the pages that `explain` and `report` write."""
+    with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "page.html")
 
         def explain(*texts: str, method: str = "couplings") -> str:
@@ -66,13 +144,6 @@ def main() -> None:
         report = (demo / "report.html").as_uri()
         take("labels", report, "#labels ~ ul > li:nth-child(-n+6)", width=1000)
         take("faithfulness", report, "#faithfulness ~ .pair > *", width=1000)
-        with serve(demo / "model") as address:
-            show(driver, address, 1000)
-            field = driver.find_element("css selector", "textarea")
-            field.clear()
-            field.send_keys(TWO_LABELS)
-            wait_for(driver, TWO_LABELS[-20:])
-            save(driver, "page", "article.card")
 
 
 def run(*words: object) -> None:
@@ -106,26 +177,27 @@ def show(driver: Any, address: str, width: int, *, dark: bool = False) -> None:
     driver.get(address)
 
 
-def wait_for(driver: Any, text: str) -> None:
-    """Wait until the page highlights the phrases of a text that ends so."""
+def wait(driver: Any, script: str) -> None:
+    """Wait until a script returns something true."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    marked = "return document.querySelector('.marked').textContent"
-    WebDriverWait(driver, 30).until(
-        lambda driver: driver.execute_script(marked).strip().endswith(text)
-    )
+    WebDriverWait(driver, 30).until(lambda driver: driver.execute_script(script))
 
 
-def save(driver: Any, name: str, selector: str) -> None:
-    """Write a picture of the parts that a selector names, with a little around them."""
+def save(driver: Any, name: str, selector: str, *, most: float | None = None) -> None:
+    """Write a picture of the parts that a selector names, with a little around them.
+
+    It is cut below the first `most` pixels.
+    """
     boxes: Sequence[dict[str, float]] = [
         element.rect for element in driver.find_elements("css selector", selector)
     ]
     assert boxes, f"{selector} must name a part of the page"
-    left = min(box["x"] for box in boxes) - 12
-    top = min(box["y"] for box in boxes) - 12
+    left = max(0, min(box["x"] for box in boxes) - 12)
+    top = max(0, min(box["y"] for box in boxes) - 12)
     right = max(box["x"] + box["width"] for box in boxes) + 12
     bottom = max(box["y"] + box["height"] for box in boxes) + 12
+    bottom = bottom if most is None else min(bottom, top + most)
     clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
     taken = driver.execute_cdp_cmd(
         "Page.captureScreenshot",
@@ -133,7 +205,7 @@ def save(driver: Any, name: str, selector: str) -> None:
     )
     picture = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
     # Few colours are enough for text, and make the file a third as large.
-    picture.quantize(128).save(FOLDER / f"{name}.png", optimize=True)
+    picture.quantize(255).save(FOLDER / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
