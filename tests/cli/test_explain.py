@@ -24,8 +24,9 @@ def test_text_is_printed_with_labels_and_phrases() -> None:
     assert lines[0] == TEXT
     assert lines[1].startswith("  cats 0.")
     assert "“" in lines[1]
-    assert lines[2] == "  5 of 6 words known"  # "and" is in no training text
-    assert lines[-3:] == ["zzz", "  no label", "  0 of 1 words known"]
+    assert lines[2].startswith("  5 of 6 words known")  # "and" is in no training text
+    assert lines[-3:-1] == ["zzz", "  no label"]
+    assert lines[-1].startswith("  0 of 1 words known; phrases proposed by ")
 
 
 def test_json_holds_phrases_with_their_places() -> None:
@@ -44,10 +45,38 @@ def test_method_is_the_one_asked_for(method: str) -> None:
     assert found["method"] == method
 
 
-def test_help_names_the_default_method() -> None:
-    shown = " ".join(run_cli("explain", "--help").out.replace("│", " ").split())
-    assert "couplings (the default)" in shown
-    assert explained(TEXT)["explanations"][0]["method"] == "couplings"
+def test_the_default_method_is_the_one_that_training_found() -> None:
+    record = json.loads((trained_model() / "training.json").read_text())
+    found = explained(TEXT)["explanations"][0]["method"]
+    assert found == record["reasons"]["method"]
+
+
+def test_the_phrase_of_a_label_is_worth_what_it_loses() -> None:
+    (found,) = explained(TEXT)["explanations"]
+    (cats,) = [label for label in found["labels"] if label["label"] == "cats"]
+    phrase = cats["phrases"][0]
+    rest = TEXT[: phrase["start"]] + TEXT[phrase["end"] :]
+    (other,) = explained(rest)["explanations"]
+    (without,) = [label for label in other["labels"] if label["label"] == "cats"]
+    fall = cats["score"] - without["score"]
+    assert phrase["strength"] == pytest.approx(fall, abs=1e-5)
+
+
+def test_labels_not_given_are_shown_if_asked() -> None:
+    ran = run_cli(
+        *("explain", trained_model(), "my cat and the dog bark purr"),
+        *("--why-not", "birds", "--what-would-change"),
+    )
+    assert ran.code == 0
+    (line,) = [each for each in ran.out.splitlines() if each.startswith("  birds ")]
+    assert "not given" in line
+    assert "without" in ran.out
+    refused = refusal("explain", trained_model(), TEXT, "--why-not", "fish")
+    assert refused.startswith("label must be one of the model's, birds, cats, dogs; ")
+
+
+def test_a_model_is_called_by_its_folder() -> None:
+    assert "/" not in explained(TEXT)["model"].removesuffix("/model")
 
 
 def test_page_is_written_and_named(tmp_path: Path) -> None:
@@ -187,5 +216,5 @@ def test_page_names_the_model_by_its_folder(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     run_cli("explain", trained_model(), TEXT, "--out", out)
     page = out.read_text(encoding="utf-8")
-    assert "Model model, 1 text." in page
+    assert f"Model {trained_model().parent.name}/model, 1 text." in page
     assert str(trained_model().parent) not in page

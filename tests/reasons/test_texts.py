@@ -176,7 +176,7 @@ def test_a_strength_is_what_the_score_loses_without_the_phrase(method):
             score = classifier.predict(rest).scores[place]
             assert phrase.strength == pytest.approx(found.score - score, abs=1e-5)
             checked += 1
-    assert checked > 3
+    assert checked >= 3
     for sentence in explanation.sentences:
         rest = f"{text[: sentence.start]} {text[sentence.end :]}"
         scores = dict(

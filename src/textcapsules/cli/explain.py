@@ -54,11 +54,29 @@ def explain(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How the strength of a phrase is measured: couplings (the default) or "
-            "contributions for capsule networks; gradient (the default of a CNN), "
-            "integrated (of an LSTM) or erasure (of TF-IDF and fastText).",
+            help="Which method proposes phrases: contributions or couplings for "
+            "capsule networks, gradient or integrated for networks, erasure for any "
+            "model of words. By default the one that was most faithful on dev texts "
+            "when the model was trained.",
         ),
     ] = None,
+    why_not: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--why-not",
+            metavar="LABEL",
+            help="Show what speaks for and against this label too, given or not; may "
+            "be repeated.",
+        ),
+    ] = None,
+    what_would_change: Annotated[
+        bool,
+        typer.Option(
+            "--what-would-change",
+            help="Find a small deletion that would take each given label away, or give "
+            "one that --why-not names.",
+        ),
+    ] = False,
     top: Annotated[int, typer.Option(help="Maximum number of phrases per label.")] = 5,
     limit: Annotated[int, typer.Option(help="Maximum number of texts.")] = 100,
     device: Device = "auto",
@@ -66,10 +84,15 @@ def explain(
 ) -> None:
     """Show which phrases of a text speak for each predicted label.
 
+    The number after a phrase is how far the label's score falls when the phrase is
+    deleted and the model predicts again.
+
     A text of more than 100 words is not printed whole, only its phrases.
     With --out, a page that needs no network shows the texts, phrases highlighted.
 
       textcapsules explain runs/model "charged twice and cannot log in"
+
+      textcapsules explain runs/model "the app is slow" --why-not crash
 
       textcapsules explain runs/model --data tickets.csv --out explained.html
 
@@ -80,6 +103,7 @@ def explain(
     from textcapsules.draw.pages import render_explanations
     from textcapsules.model.capsnet import CapsuleNetwork
     from textcapsules.model.classifier import TextClassifier
+    from textcapsules.reasons.choice import warn_of_method
     from textcapsules.reasons.routing_inspection import connections
     from textcapsules.reasons.texts import explain as explain_texts
 
@@ -99,7 +123,7 @@ def explain(
         given = read_rows(data, column, **form)
     else:
         given = read_lines() if texts == ["-"] else iter(texts or ())
-    first = list(islice(given, limit + 1))
+    first, asked = list(islice(given, limit + 1)), why_not or []
     if len(first) > limit:
         err.print(f"Only the first {limit:,} texts are explained; see --limit.")
     is_picture = out is not None and out.suffix.lower() == ".png"
@@ -115,7 +139,12 @@ def explain(
         top=top,
         multi_label=multi_label,
         threshold=threshold,
+        about=asked,
+        changes=what_would_change,
     )
+    warning = method and warn_of_method(classifier, method)
+    if warning:
+        err.print(f"Warning: {warning}")
     if out is not None and is_picture:
         explanations[0].to_png(out, top=top)
     elif out is not None:
@@ -123,28 +152,36 @@ def explain(
         chart = None
         if n_texts == 1 and isinstance(classifier.network, CapsuleNetwork):
             chart = connections(classifier, explanations[0].text)
-        texts_named = "1 text" if n_texts == 1 else f"{n_texts:,} texts"
-        lead = f"Model {folder_name(model)}, {texts_named}."
+        texts_shown = f"{n_texts:,} {'text' if n_texts == 1 else 'texts'}"
+        lead = f"Model {folder_name(model)}, {texts_shown}."
         write_text(
             out,
             render_explanations(explanations, lead=lead, top=top, connections=chart),
         )
     for explanation in [] if json else explanations:
-        print_explanation(explanation, classifier)
+        print_explanation(explanation, classifier, asked, changes=what_would_change)
     if out is not None:
         say(f"{'picture' if is_picture else 'page'}: {out}")
     if json:
-        values: dict[str, Any] = {"model": str(model)}
+        values: dict[str, Any] = {"model": folder_name(model)}
         if out is not None:
             values["out"] = str(out)
         values["explanations"] = [each.to_dict() for each in explanations]
         print_json(values)
 
 
-def print_explanation(explanation: Any, classifier: Any) -> None:
+def print_explanation(
+    explanation: Any, classifier: Any, asked: list[str], *, changes: bool
+) -> None:
     """Print a text, and the phrases that speak for each predicted label.
 
     Of a long text only the phrases are printed, with the words around them.
+
+    Args:
+        explanation: of the text.
+        classifier: the model.
+        asked: labels to be shown even if they were not given.
+        changes: whether to say what would change the labels.
     """
     text, limit = explanation.text, classifier.config.text.max_tokens
     n_words = len(classifier.tokenizer.tokens(text))
@@ -158,18 +195,45 @@ def print_explanation(explanation: Any, classifier: Any) -> None:
             f"  the model read the first {limit:,} words; {n_words - limit:,} were cut "
             "at --max-tokens, an option of training"
         )
+
+    def listed(phrases: Any) -> str:
+        return ", ".join(
+            f"{in_context(text, p) if is_long else f'“{p.text}”'} {p.strength:.2f}"
+            for p in phrases
+        )
+
     by_name = {label.label: label for label in explanation.labels}
-    for name in explanation.predicted:
+    for name in dict.fromkeys((*explanation.predicted, *asked)):
         label = by_name[name]
-        phrases = [
-            f"{in_context(text, p) if is_long else f'“{p.text}”'} {p.strength:.3f}"
-            for p in label.phrases
-        ]
-        reasons = ", ".join(phrases) or "no phrase spoke for it"
-        say(f"  {name} {label.score:.2f}: {reasons}")
+        reasons = listed(label.phrases) or "no single phrase carries it"
+        given = "" if label.predicted else ", not given"
+        limit_shown = f"from {label.threshold:.2f}{given}"
+        say(f"  {name} {label.score:.2f} ({limit_shown}): {reasons}")
+        if name in asked and label.against:
+            say(f"    against it: {listed(label.against)}")
+        if changes:
+            say(f"    {change_line(text, label)}")
     if not explanation.predicted:
         say("  no label")
-    say(f"  {explanation.known:,} of {explanation.words:,} words known")
+    if len(explanation.sentences) > 2:
+        for name in explanation.predicted:
+            best = max(explanation.sentences, key=lambda each: each.falls[name])
+            if best.falls[name] > 0:
+                sentence = clip(text[best.start : best.end])
+                say(f"  {name} rests on: “{sentence}” {best.falls[name]:.2f}")
+    say(
+        f"  {explanation.known:,} of {explanation.words:,} words known; phrases "
+        f"proposed by {explanation.method}"
+    )
+
+
+def change_line(text: str, label: Any) -> str:
+    """Say which deletion would turn a label's decision round."""
+    verb = "taken away" if label.predicted else "given"
+    if label.change is None:
+        return f"no deletion was found without which it would be {verb}"
+    stretches = " and ".join(f"“{clip(text[a:b])}”" for a, b in label.change.deleted)
+    return f"{verb} without {stretches}: {label.change.score:.2f}"
 
 
 def in_context(text: str, phrase: Any) -> str:

@@ -1,25 +1,32 @@
 """Why did this text get this label? Which phrases spoke for it, and is that true?
 
-The answer is made in three steps, each in its own file:
+The answer is made in four steps, each in its own file:
 
-1. `couplings`: routing sends a share of every capsule to every label, the coupling. The
-   couplings of the capsules of one n-gram give the strength of this n-gram for the
-   label. `attributions` finds strengths for models without capsules, by gradients and
-   by deleting words.
-2. `strengths`: one interface to all these methods. It returns the strengths of all
-   n-grams and all tokens for a batch of texts.
-3. `phrases`: strong n-grams overlap. The strongest are picked, and cut out of the text.
+1. `couplings`, `word_contributions`, `attributions`: the methods. Each finds how
+   strongly n-grams or words speak for a label: by where routing sent their capsules, by
+   what these added to the label, by gradients, by deleting single words.
+2. `strengths`: one interface to all methods. It returns the strengths of all n-grams
+   and all tokens for a batch of texts.
+3. `phrases`: strong words make phrases, with ends that can be read.
+4. `trials`: the phrases are deleted, and the model predicts again. How far a label's
+   score falls is the strength that is shown.
 
-`texts.explain` takes these steps and returns the values of `explanation`. `methods`
-says which model can be explained by which method.
+`texts.explain` takes these steps and returns the values of `explanation`; `changes`
+finds what would turn a decision round. `methods` says which model can be explained by
+which method, `faithfulness` tests methods by deleting what they name, and `choice` does
+so at the end of training, to find the model's default.
 
-Three more files build on them: `corpus` adds up the strengths over many texts,
-`faithfulness` tests explanations by deleting what they name, and `routing_inspection`
-shows what routing did with one text, and how fast it settles.
+Two more files build on them: `corpus` adds up the strengths over many texts, and
+`routing_inspection` shows what routing did with one text, and how fast it settles.
 """
 
 from textcapsules.reasons.corpus import explain_corpus
 from textcapsules.reasons.faithfulness import measure_faithfulness
-from textcapsules.reasons.texts import explain
+from textcapsules.reasons.texts import explain, what_would_change
 
-__all__ = ["explain", "explain_corpus", "measure_faithfulness"]
+__all__ = [
+    "explain",
+    "explain_corpus",
+    "measure_faithfulness",
+    "what_would_change",
+]

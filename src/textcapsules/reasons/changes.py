@@ -10,9 +10,15 @@ smallest: that would take a trial of every set of words.
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.reasons.explanation import Change, Explanation, LabelExplanation
+from textcapsules.reasons.explanation import (
+    Change,
+    Explanation,
+    LabelExplanation,
+    Sentence,
+)
 from textcapsules.reasons.trials import Place, delete_places, overlaps
 
 __all__ = ["find_change"]
@@ -54,7 +60,9 @@ def find_change(
         turns = (decided[:, column] != found.predicted) & is_read
         return turns.tolist(), scores[:, column].tolist()
 
-    rows = deletion_rows(explanation, found, column)
+    if multi_label is None:
+        multi_label = classifier.labels.task == "multi-label" or threshold is not None
+    rows = deletion_rows(explanation, found, column, rivals=not multi_label)
     sets = [row[:n] for row in rows for n in range(1, len(row) + 1)]
     if not sets:
         return None
@@ -75,28 +83,49 @@ def find_change(
 
 
 def deletion_rows(
-    explanation: Explanation, label: LabelExplanation, column: int
+    explanation: Explanation, label: LabelExplanation, column: int, *, rivals: bool
 ) -> list[list[Place]]:
-    """Return rows of deletions to try from their start on: phrases, sentences."""
+    """Return rows of deletions to try from their start on: phrases, sentences, both.
+
+    Args:
+        explanation: of the text.
+        label: whose decision is to be turned round.
+        column: its place among the labels.
+        rivals: whether the label must beat the others rather than a threshold.
+    """
+    scores = np.array([each.score for each in explanation.labels])
+
+    def lead(scores: NDArray[np.float64]) -> float:
+        others = np.delete(scores, column).max() if rivals else 0.0
+        return float(scores[column] - others)
+
     sign = 1 if label.predicted else -1
-    trials = [
-        (sign * each.falls[column], (each.start, each.end))
+    moves = [  # how far each deletion moves the lead the right way
+        (sign * (lead(scores) - lead(scores - each.falls)), (each.start, each.end))
         for each in explanation.trials
     ]
+    useful = [move for move in sorted(moves, key=lambda each: -each[0]) if move[0] > 0]
     phrases: list[Place] = []
-    for fall, place in sorted(trials, key=lambda each: -each[0]):
-        if fall > 0 and not overlaps(place, phrases):
+    for _, place in useful:
+        if not overlaps(place, phrases):
             phrases.append(place)
-    sentences = [(each.start, each.end) for each in explanation.sentences]
-    if label.label in explanation.predicted:
-        order = np.argsort([-each.falls[label.label] for each in explanation.sentences])
-        sentences = [sentences[number] for number in order]
-    else:  # those that hold most of what speaks against the label
-        sentences.sort(key=lambda place: -sum(overlaps(p, [place]) for p in phrases))
+
+    def standing(sentence: Sentence) -> float:
+        """Return how much of the decision rests on a sentence."""
+        if label.predicted:
+            return sentence.falls[label.label]
+        pairs = zip(explanation.tokens, label.tokens, strict=True)
+        return -sum(
+            strength
+            for token, strength in pairs
+            if sentence.start <= token.start < sentence.end
+        )
+
+    ranked = sorted(explanation.sentences, key=standing, reverse=True)
+    sentences = [(each.start, each.end) for each in ranked]
     both = [*phrases, *(each for each in sentences if not overlaps(each, phrases))]
-    singles = [[place] for fall, place in trials if fall > 0]
     rows = [phrases, sentences[:-1], both]
-    return [*singles, *(row[:MAX_STEPS] for row in rows)]
+    return [*([place] for _, place in useful), *(row[:MAX_STEPS] for row in rows)]
 
 
 def size(places: Sequence[Place]) -> int:

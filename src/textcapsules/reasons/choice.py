@@ -24,6 +24,7 @@ __all__ = ["measure_reasons", "warn_of_method"]
 
 MAX_TEXTS = 40
 MAX_TOKENS = 2000  # of all texts of the sample together
+FEW = 20  # cases; the error of fewer means little
 SLOW = ("integrated", "erasure")
 
 
@@ -96,7 +97,11 @@ def warn_of_method(classifier: TextClassifier, method: str) -> str | None:
     if not isinstance(measured, dict):
         return None
     row = measured.get("methods", {}).get(method)
-    if not row or row["behind"] <= CLEAR * row["behind_error"]:
+    if (
+        not row
+        or measured["cases"] < FEW
+        or row["behind"] <= CLEAR * row["behind_error"]
+    ):
         return None
     return (
         f"{method} explains this model less faithfully than {measured['method']}: on "

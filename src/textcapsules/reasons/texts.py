@@ -38,6 +38,7 @@ from textcapsules.reasons.phrases import PickedPhrases, propose_phrases, tidy
 from textcapsules.reasons.strengths import Strengths, find_strengths
 from textcapsules.reasons.trials import (
     MIN_AGAINST,
+    MIN_FALL,
     Place,
     choose_places,
     delete_places,
@@ -215,7 +216,11 @@ class LabelSource(NamedTuple):
         source, top = self.text, self.text.batch.top
         if source.tried is not None:
             falls = source.tried.falls[:, self.place]
-            return self.cut(choose_places(source.tried.places, falls, top))
+            given = [*source.batch.chosen[source.row], False][self.place]
+            # Where a reason stands twice in a text, either alone is worth little.
+            least = 0.0 if given else MIN_FALL
+            places = source.tried.places
+            return self.cut(choose_places(places, falls, top, least=least))
         picked = source.batch.proposed[0]
         return self.cut(list(source.candidates(picked, self.place, top)))
 

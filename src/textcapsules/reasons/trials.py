@@ -23,6 +23,7 @@ from textcapsules.reasons.attributions import document_lengths
 
 __all__ = [
     "MIN_AGAINST",
+    "MIN_FALL",
     "Chosen",
     "Place",
     "choose_places",
@@ -74,7 +75,11 @@ def lengths_of_texts(
 
 
 def choose_places(
-    places: Sequence[Place], falls: NDArray[np.float32], top: int
+    places: Sequence[Place],
+    falls: NDArray[np.float32],
+    top: int,
+    *,
+    least: float = MIN_FALL,
 ) -> list[Chosen]:
     """Return the stretches that a score depends on most, none overlapping another.
 
@@ -83,6 +88,7 @@ def choose_places(
         falls: (N,), how far the score falls without each; negated, to find what speaks
             against the label.
         top: the largest number of stretches.
+        least: what a fall must reach; it must be above zero in any case.
     """
     if not len(places):
         return []
@@ -90,7 +96,11 @@ def choose_places(
     order = np.argsort(-falls, kind="stable").tolist()
     chosen: list[Chosen] = []
     for number in order:
-        if len(chosen) == top or falls[number] < max(floor, MIN_FALL):
+        if (
+            len(chosen) == top
+            or falls[number] < max(floor, least)
+            or falls[number] <= 0
+        ):
             break
         if overlaps(places[number], [each.place for each in chosen]):
             continue
