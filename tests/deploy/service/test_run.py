@@ -361,6 +361,13 @@ def test_models_are_named_by_folder_or_by_hand(tmp_path):
     }
 
 
+def test_a_link_to_a_model_gives_it_its_own_name(tmp_path):
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "demo").symlink_to(tmp_path / "run" / "model")
+    assert list(name_models([str(tmp_path / "demo")])) == ["demo"]
+    assert list(name_models([str(tmp_path / "run" / "model" / "..")])) == ["run"]
+
+
 def test_limits_name_every_fault_at_once():
     with pytest.raises(
         ConfigError, match=r"max_texts must .* batch must be a whole number"

@@ -98,7 +98,8 @@ def name_models(places: Sequence[str]) -> dict[str, Path]:
     for place in places:
         match = None if Path(place).is_dir() else NAMED.fullmatch(place)
         folder = Path(match[2] if match else place)
-        name = match[1] if match else folder.resolve().name
+        own = os.path.abspath(folder)  # noqa: PTH100 (a link keeps its own name)
+        name = match[1] if match else Path(own).name
         if name in named:
             raise ConfigError(
                 f"models must have different names; got {name!r} twice. Give one "

@@ -1,87 +1,88 @@
-// The text with its phrases highlighted. A layer holds the strengths of one label:
-// { name, place, colour, tokens, phrases, scale }; `place` is the label's in the model.
+// The text with the phrases of all labels marked at once. It lies under the text area
+// letter by letter, so that marks must not change the width of anything.
 
 import { make, setProperties } from "./dom.js";
+import { setStyle } from "./labels.js";
 
-const COLOURS = 7; // of the style sheet
-const LINES = ["solid", "dashed", "dotted"];
-const MIN_STRENGTH = 0.12; // weaker tokens are not marked
-const MIN_SECOND = 0.4; // from here on, a second label is shown under the first
+const MIN_SHARE = 0.1; // phrases weaker than that, against their label's strongest, are not marked
+const MAX_LANES = 4;
 
-/** Set the colour and the line of a label; the orphan, with no place, is grey. */
-export function setStyle(element, place, colour = place % COLOURS) {
-  return setProperties(element, {
-    colour: place < 0 ? "var(--soft)" : `var(--label-${colour})`,
-    line: place < 0 ? "dotted" : LINES[Math.floor(place / COLOURS) % LINES.length],
-  });
-}
-
-/** Give each of some labels, by place, a colour: its usual one unless an earlier label has it. */
-export function pickColours(places) {
-  const colours = new Map();
-  for (const place of places) {
-    let colour = place % COLOURS;
-    const taken = new Set(colours.values());
-    while (taken.has(colour) && taken.size < COLOURS) colour = (colour + 1) % COLOURS;
-    colours.set(place, colour);
-  }
-  return colours;
-}
-
-/** Return the nodes of the text, with the layers' tokens marked. */
-export function markedText(text, tokens, layers, { cut }) {
+/**
+ * Return the nodes of a text.
+ *
+ * layers: [{ name, place, tag, phrases }]; deleted: stretches to strike through; unread:
+ * where the model stops reading, in code points as all offsets.
+ */
+export function markedText(text, layers, { deleted = [], unread = Infinity } = {}) {
   const points = Array.from(text); // offsets count code points, as Python does
-  const slice = (start, end) => points.slice(start, end).join("");
-  const nodes = [];
-  let place = 0;
-  let before = null;
-  tokens.forEach(({ start, end }, number) => {
-    const spoken = strongest(layers, number);
-    const joined = before && spoken && before.layer === spoken.layer;
-    const gap = slice(place, start);
-    if (gap) nodes.push(joined ? mark(gap, weaker(before, spoken)) : gap);
-    const word = slice(start, end);
-    nodes.push(spoken ? mark(word, spoken) : word);
-    place = Math.max(place, end);
-    before = spoken;
+  const strongest = Math.max(1e-9, ...layers.flatMap(({ phrases }) => phrases.map((p) => p.strength)));
+  const claims = layers.flatMap((layer) => {
+    const most = Math.max(...layer.phrases.map(({ strength }) => strength));
+    return layer.phrases
+      .filter(({ strength }) => strength >= MIN_SHARE * most)
+      .map((phrase) => ({ ...phrase, layer, share: phrase.strength / strongest }));
   });
-  const rest = slice(place);
-  if (rest) nodes.push(cut ? make("span", { class: "unread", title: "Not read: the text is longer than the model's limit." }, rest) : rest);
-  return nodes;
+  const ends = [...claims, ...deleted].flatMap(({ start, end }) => [start, end]);
+  const cuts = [...new Set([0, unread, points.length, ...ends])]
+    .map((cut) => Math.min(cut, points.length))
+    .sort((a, b) => a - b)
+    .filter((cut, n, all) => cut !== all[n - 1]);
+  const nodes = cuts.slice(0, -1).map((start, n) => {
+    const end = cuts[n + 1];
+    const covers = (stretch) => stretch.start <= start && end <= stretch.end;
+    let node = points.slice(start, end).join("");
+    if (deleted.some(covers)) node = make("del", {}, node);
+    if (start >= unread) return make("span", { class: "unread" }, node);
+    return wrap(node, claims.filter(covers), start, end);
+  });
+  return [...nodes, make("br")]; // a last line break needs something behind it
 }
 
-const weaker = (a, b) => (a.strength < b.strength ? a : b);
-
-function strongest(layers, number) {
-  const ranked = layers
-    .map((layer) => ({ layer, strength: (layer.tokens[number] ?? 0) / layer.scale }))
-    .filter(({ strength }) => strength >= MIN_STRENGTH)
-    .sort((a, b) => b.strength - a.strength);
-  if (!ranked.length) return null;
-  const second = ranked[1]?.strength >= MIN_SECOND ? ranked[1].layer : null;
-  return { ...ranked[0], second };
+/** Put a mark per label around a stretch, the strongest innermost; tags where phrases begin. */
+function wrap(node, claims, start, end) {
+  const byLabel = new Map();
+  for (const claim of claims) {
+    const known = byLabel.get(claim.layer);
+    if (!known || known.share < claim.share) byLabel.set(claim.layer, claim);
+  }
+  const ranked = [...byLabel.values()].sort((a, b) => b.share - a.share);
+  const begins = ranked.filter((claim) => claim.start === start);
+  const tags = begins.map(({ layer }) => setStyle(make("b", { "data-tag": layer.tag }), layer.place));
+  let content = tags.length ? [make("i", { class: "tags" }, ...tags), node] : [node];
+  ranked.slice(0, MAX_LANES).forEach((claim, lane) => {
+    const mark = make("mark", { "data-start": start, "data-end": end }, ...content);
+    setProperties(setStyle(mark, claim.layer.place), { strength: Math.min(1, claim.share).toFixed(2), lane });
+    mark.claim = claim;
+    content = [mark];
+  });
+  return content[0];
 }
 
-function mark(text, { layer, strength, second }) {
-  const names = [layer.name, second?.name].filter(Boolean).join(" and ");
-  const element = setStyle(make("mark", { title: names }, text), layer.place, layer.colour);
-  setProperties(element, { strength: Math.min(1, strength).toFixed(2) });
-  if (second) setProperties(element, { second: `var(--label-${second.colour})` });
-  return element;
+/** Return the phrases that lie under a mark: [{ name, place, text, start, end, strength }]. */
+export function claimsAt(element) {
+  let mark = element?.closest("mark");
+  while (mark?.querySelector("mark")) mark = mark.querySelector("mark");
+  const found = [];
+  for (; mark?.claim; mark = mark.parentElement) {
+    const { layer, ...phrase } = mark.claim;
+    found.push({ ...phrase, name: layer.name, place: layer.place });
+  }
+  return found.sort((a, b) => b.strength - a.strength);
 }
 
-/** Return list items: a layer's name and its strongest phrases. */
-export function phraseItems(layers, most) {
-  return layers.map((layer) => {
-    const phrases = layer.phrases.filter(({ strength }) => strength > 0).slice(0, most);
-    const strongestPhrase = phrases[0]?.strength ?? 1;
-    const shown = phrases.map(({ text, strength }) =>
-      setProperties(
-        make("span", { class: "phrase" }, make("bdi", {}, text), make("small", {}, ` ${strength.toPrecision(2)}`)),
-        { strength: (strength / strongestPhrase).toFixed(2) },
-      ),
-    );
-    const name = make("b", { class: "name" }, layer.name);
-    return setStyle(make("li", {}, name, ...(shown.length ? shown : ["no phrase"])), layer.place, layer.colour);
+/** Return phrases of an earlier text at their places in a changed one; changed phrases are dropped. */
+export function moved(phrases, before, after) {
+  const old = Array.from(before);
+  const now = Array.from(after);
+  const most = Math.min(old.length, now.length);
+  let head = 0;
+  while (head < most && old[head] === now[head]) head += 1;
+  let tail = 0;
+  while (tail < most - head && old.at(-1 - tail) === now.at(-1 - tail)) tail += 1;
+  const shift = now.length - old.length;
+  return phrases.flatMap((phrase) => {
+    if (phrase.end <= head) return [phrase];
+    if (phrase.start < old.length - tail) return [];
+    return [{ ...phrase, start: phrase.start + shift, end: phrase.end + shift }];
   });
 }

@@ -1,25 +1,38 @@
-// Reads a CSV file and gives it back with labels.
+// The file tab: reads a CSV file, labels its rows, gives it back with labels.
 
 import { predict } from "./api.js";
 import { formatCsv, parseCsv, separatorOf, withoutFormulas } from "./csv.js";
-import { decide } from "./decide.js";
+import { decideRow, ruleOf } from "./decide.js";
 import { byId, counted, make } from "./dom.js";
-import { setStyle } from "./highlight.js";
+import { Results } from "./results.js";
+import { Row } from "./row.js";
 
 const PREDICTED = "predicted";
-const COUNTS = { words_known: "known", words_read: "words" }; // a column's name, a reply's field
 const BOM = "\ufeff";
 
 export class Table {
   /** @param settings - { model, threshold, limits }, shared and changed by the page */
-  constructor(settings) {
+  constructor(settings, methodChanged) {
     this.settings = settings;
-    this.predictions = null; // of every row, once all are labelled
+    this.labelled = null; // scores and counts of every row, once all are labelled
+    this.row = new Row(settings, (row) => this.textOf(row), methodChanged);
+    this.results = new Results(settings, (row, walk) => this.row.open(row, walk));
     byId("file").addEventListener("change", (event) => this.open(event.target.files[0]));
     byId("column").addEventListener("change", () => this.forget());
     byId("label-rows").addEventListener("click", () => this.label());
     byId("cancel").addEventListener("click", () => this.job?.abort());
     byId("download").addEventListener("click", () => this.download());
+    this.listenToDrops(byId("drop"));
+  }
+
+  listenToDrops(place) {
+    for (const name of ["dragover", "dragleave", "drop"]) {
+      place.addEventListener(name, (event) => {
+        event.preventDefault();
+        place.classList.toggle("over", name === "dragover");
+        if (name === "drop") this.open(event.dataTransfer.files[0]);
+      });
+    }
   }
 
   say(message, { fault = false } = {}) {
@@ -31,6 +44,7 @@ export class Table {
     byId("table-options").hidden = true;
     this.forget();
     if (!file) return;
+    this.say(`Reading ${file.name}…`);
     try {
       await this.read(file);
     } catch (error) {
@@ -64,39 +78,80 @@ export class Table {
   /** Drop the labels: another file, column or model is asked for. */
   forget() {
     this.job?.abort();
-    this.predictions = null;
-    byId("download").hidden = true;
-    byId("table-counts").replaceChildren();
+    this.labelled = null;
+    byId("results").hidden = true;
     this.say("");
   }
 
   async label() {
     this.forget();
-    this.job = new AbortController();
-    const { signal } = this.job;
+    const job = (this.job = new AbortController());
     this.show({ running: true });
     try {
-      this.predictions = await this.labelRows(signal);
-      this.render();
+      this.labelled = await this.labelRows(job.signal);
+      this.decide();
+      byId("results").hidden = false;
     } catch (error) {
-      if (signal.aborted) this.say("Cancelled; nothing was kept.");
+      if (job.signal.aborted) this.say("Cancelled; nothing was kept.");
       else this.say(error.message, { fault: true });
     }
     this.show({ running: false });
   }
 
-  async labelRows(signal) {
-    const column = Number(byId("column").value);
+  /** Return a row's text, cut at the service's limit. */
+  textOf(row) {
+    const text = this.rows[row][this.column];
     const { characters } = this.settings.limits;
-    const texts = this.rows.map((row) => Array.from(row[column]).slice(0, characters).join(""));
-    const found = [];
-    for (const piece of pieces(texts, this.settings.limits)) {
-      const request = { model: this.settings.model.name, texts: piece };
-      found.push(...(await predict(request, signal)));
-      byId("progress").value = found.length / texts.length;
-      this.say(`${found.length.toLocaleString("en")} of ${counted(texts.length, "row", "rows")}`);
+    return text.length <= characters ? text : Array.from(text).slice(0, characters).join("");
+  }
+
+  async labelRows(signal) {
+    this.column = Number(byId("column").value);
+    const { model, limits } = this.settings;
+    const size = this.rows.length;
+    const labelled = {
+      scores: new Float32Array(size * model.labels.length), // as the model has them
+      known: new Uint32Array(size),
+      words: new Uint32Array(size),
+      outside: new Uint8Array(size),
+    };
+    let done = 0;
+    const started = performance.now();
+    for (const texts of this.pieces(limits)) {
+      for (const prediction of await predict({ model: model.name, texts }, signal)) {
+        model.labels.forEach(({ name }, place) => {
+          labelled.scores[done * model.labels.length + place] = prediction.scores[name];
+        });
+        labelled.known[done] = prediction.known;
+        labelled.words[done] = prediction.words;
+        labelled.outside[done] = Number(prediction.outside ?? false);
+        done += 1;
+      }
+      byId("progress").value = done / size;
+      const left = ((performance.now() - started) / done) * (size - done);
+      const wait = left > 3000 ? `, about ${duration(left / 1000)} left` : "";
+      this.say(`${done.toLocaleString("en")} of ${counted(size, "row", "rows")}${wait}`);
     }
-    return found;
+    return labelled;
+  }
+
+  /** Cut the texts into requests that keep within the service's limits. */
+  *pieces({ texts: mostTexts, bytes: mostBytes }) {
+    const encoder = new TextEncoder();
+    let piece = [];
+    let filled = 0;
+    for (let row = 0; row < this.rows.length; row += 1) {
+      const text = this.textOf(row);
+      const size = 8 + encoder.encode(JSON.stringify(text)).length;
+      if (piece.length && (piece.length === mostTexts || filled + size > 0.9 * mostBytes)) {
+        yield piece;
+        piece = [];
+        filled = 0;
+      }
+      piece.push(text);
+      filled += size;
+    }
+    yield piece;
   }
 
   show({ running }) {
@@ -104,47 +159,38 @@ export class Table {
     byId("progress").hidden = !running;
     byId("cancel").hidden = !running;
     byId("label-rows").disabled = running;
-    byId("download").hidden = running || !this.predictions;
   }
 
-  given() {
+  /** Decide every row with the current threshold, and show what was found. */
+  decide() {
+    if (!this.labelled) return;
     const { model, threshold } = this.settings;
-    return this.predictions.map(({ scores }) => decide(model, scores, threshold));
-  }
-
-  /** Count the labels with the current threshold. */
-  render() {
-    if (!this.predictions) return;
-    const counts = new Map(this.settings.model.labels.map(({ name }) => [name, 0]));
-    let without = 0;
-    for (const labels of this.given()) {
-      without += labels.length === 0;
-      for (const name of labels) counts.set(name, counts.get(name) + 1);
-    }
-    this.say(`${counted(this.predictions.length, "row", "rows")} labelled, ${without.toLocaleString("en")} of them without a label.`);
-    const places = new Map([...counts.keys()].map((name, place) => [name, place]));
-    const ranked = [...counts].filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
-    const items = ranked.map(([name, n]) => {
-      const count = make("small", {}, ` ${n.toLocaleString("en")}`);
-      return setStyle(make("li", {}, make("span", { class: "chip" }, name, count)), places.get(name));
-    });
-    byId("table-counts").replaceChildren(...items);
+    const { scores, outside } = this.labelled;
+    const rule = ruleOf(model, threshold);
+    const size = model.labels.length;
+    this.given = this.rows.map((_, row) => (outside[row] ? [] : decideRow(rule, scores, row * size)));
+    const without = this.given.filter((places) => !places.length).length;
+    this.say(`${counted(this.rows.length, "row", "rows")} labelled, ${without.toLocaleString("en")} of them without a label.`);
+    this.results.show({ ...this.labelled, given: this.given, textOf: (row) => this.rows[row][this.column] });
   }
 
   download() {
+    const { labels } = this.settings.model;
+    const { scores, known, words } = this.labelled;
     const isFull = byId("with-scores").checked;
-    const names = isFull ? this.settings.model.labels.map(({ name }) => name) : [];
-    const counts = isFull ? Object.keys(COUNTS) : [];
-    const given = this.given();
-    const rows = this.rows.map((row, n) => [
-      ...row,
-      given[n].join("; "),
-      ...names.map((name) => String(this.predictions[n].scores[name])),
-      ...counts.map((column) => String(this.predictions[n][COUNTS[column]])),
+    const names = labels.map(({ name }) => name);
+    const extra = (row) => {
+      const own = Array.from(scores.subarray(row * names.length, (row + 1) * names.length), String);
+      return [...own, String(known[row]), String(words[row])];
+    };
+    const rows = this.rows.map((cells, row) => [
+      ...cells,
+      this.given[row].map((place) => names[place]).join("; "),
+      ...(isFull ? extra(row) : []),
     ]);
-    const header = [...this.header, PREDICTED, ...names.map((name) => `score_${name}`), ...counts];
-    const table = [header, ...rows];
-    const safe = byId("excel-safe").checked ? withoutFormulas(table) : table;
+    const more = isFull ? [...names.map((name) => `score_${name}`), "words_known", "words_read"] : [];
+    const written = [[...this.header, PREDICTED, ...more], ...rows];
+    const safe = byId("excel-safe").checked ? withoutFormulas(written) : written;
     const content = this.bom + formatCsv(safe, this.separator);
     const url = URL.createObjectURL(new Blob([content], { type: "text/csv;charset=utf-8" }));
     const link = make("a", { href: url, download: this.name.replace(/(\.\w+)?$/, "_labelled$&") });
@@ -152,6 +198,9 @@ export class Table {
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
   }
 }
+
+const duration = (seconds) =>
+  seconds < 90 ? counted(Math.round(seconds), "second", "seconds") : counted(Math.round(seconds / 60), "minute", "minutes");
 
 function decode(buffer) {
   try {
@@ -169,21 +218,4 @@ function guessColumn(header, rows) {
     rows.slice(0, 100).reduce((sum, row) => sum + row[place].length, 0),
   );
   return lengths.indexOf(Math.max(...lengths));
-}
-
-/** Cut texts into requests that keep within the service's limits. */
-function* pieces(texts, { texts: mostTexts, bytes: mostBytes }) {
-  let piece = [];
-  let filled = 0;
-  for (const text of texts) {
-    const size = 8 + new TextEncoder().encode(JSON.stringify(text)).length;
-    if (piece.length && (piece.length === mostTexts || filled + size > 0.9 * mostBytes)) {
-      yield piece;
-      piece = [];
-      filled = 0;
-    }
-    piece.push(text);
-    filled += size;
-  }
-  yield piece;
 }
