@@ -34,7 +34,8 @@ def test_report_of_a_file_is_written_and_named(tmp_path: Path, table: Path) -> N
     assert values["texts"] == 12
     assert values["report"] == str(out)
     page = check_page(out.read_text(encoding="utf-8"))
-    assert page.inside("h1") == ["model on more.csv, test"]
+    name = f"{trained_model().parent.name}/model"
+    assert page.inside("h1") == [f"{name} on more.csv, test"]
     accuracy = values["single_label"]["accuracy"]
     assert f"{100 * accuracy:.1f}" in page.inside("dd")
     assert str(tmp_path) not in out.read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """The report and explained texts in Chromium: wide and narrow, light and dark."""
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pages import NASTY
 from textcapsules.data.example import Example
 from textcapsules.draw.pages import render_explanations
 from textcapsules.draw.report import render_report
-from textcapsules.inference.report import make_report
+from textcapsules.inference.report import make_report, training_corpus
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.texts import explain
 from toy import toy_rows, trained_model
@@ -54,8 +55,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     nasty = [f"{text} cat purr kitten" for text in NASTY]
     examples = [Example(text, (label,)) for text, label in toy_rows(30, seed=5)]
     examples += [Example(text, ("dogs",)) for text in nasty]
+    corpus, _ = training_corpus(classifier)
     report = make_report(
-        classifier, examples, source=NASTY[0], title="Toys", lead="", n_sampled=6
+        classifier, examples, source=NASTY[0], title="Toys", n_sampled=6, corpus=corpus
     )
     folder: Path = tmp_path_factory.mktemp("pages")
     texts = explain(classifier, [*nasty, "word" * 200, "dog\n\nbark"])
@@ -85,7 +87,7 @@ def test_page_fits_is_readable_and_silent(
     assert overflow(browser) <= 0
     assert complaints(browser) == []
     contrasts = browser.execute_script(CONTRAST)
-    assert len(contrasts) > 5
+    assert len(contrasts) >= 5
     assert {pair: ratio for pair, ratio in contrasts.items() if ratio < 4.5} == {}
     paper = browser.execute_script(
         "return getComputedStyle(document.body).backgroundColor"
@@ -99,8 +101,9 @@ def test_report_shows_highlights_clouds_and_figures(
     set_view(browser, DESKTOP)
     browser.get(pages["report"])
     assert count(browser, "p.text mark") > 5
-    assert count(browser, "#labels ~ ul img[alt^='Tag cloud']") >= 3
-    assert count(browser, "#training ~ .pair img") == 2
+    assert count(browser, "#labels ~ ul .cloud li") >= 3
+    assert count(browser, "#scores ~ figure img") == 1
+    assert count(browser, "#inside ~ .pair img") == 2
     assert count(browser, "#faithfulness ~ .pair img") == 2
     assert count(browser, "table.cells td") > 9
     sizes = browser.execute_script(
@@ -113,6 +116,24 @@ def test_report_shows_highlights_clouds_and_figures(
         ".map(m => getComputedStyle(m).textDecorationLine)"
     )
     assert set(lines) == {"underline"}
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE, (280, 600)])
+def test_phrases_of_a_cloud_do_not_touch(
+    browser: Any, pages: dict[str, str], size: tuple[int, int]
+) -> None:
+    set_view(browser, size)
+    browser.get(pages["report"])
+    clouds = browser.execute_script(
+        "return [...document.querySelectorAll('.cloud')].map(cloud => "
+        "[...cloud.children].map(item => { const box = item.getBoundingClientRect();"
+        " return [box.left, box.right, box.top, box.bottom]; }))"
+    )
+    assert len(clouds) >= 3
+    for boxes in clouds:
+        for one, other in combinations(boxes, 2):
+            beside = one[1] <= other[0] or other[1] <= one[0]
+            assert beside or one[3] <= other[2] or other[3] <= one[2]
 
 
 def test_every_text_is_itself_in_the_browser(

@@ -87,7 +87,7 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"model", "results.json", "confusion.png", "report.html"}
     page = check_page(result.report.read_text(encoding="utf-8"))
-    assert "synthetic" in page.inside("p", "lead")[0]
+    assert "synthetic" in page.inside("p", "lead")[1]
     figures = json.loads((tmp_path / "results.json").read_text())
     for corpus, n_texts in (("tickets", 30), ("tickets-multi", 20)):
         assert {s: f["texts"] for s, f in figures[corpus].items()} == {
@@ -99,10 +99,10 @@ def test_demo_writes_model_results_and_report(tmp_path: Path) -> None:
     assert f"{100 * accuracy['accuracy']:.1f}" in page.inside("td")
     assert set(result.titles.values()) <= set(page.inside("th"))
     for title in (
+        "In short",
         "Which phrases speak for each label",
         "Examples",
-        "Training",
-        "Confusion",
+        "The training texts",
     ):
         assert title in page.inside("h2")
     matrix = result.single["capsules"].confusion

@@ -97,10 +97,13 @@ def work_bar(name: str, *, quiet: bool) -> Iterator[Any]:
 
 
 def folder_name(folder: Path | str) -> str:
-    """Return the name of a folder as it was given, a link's own name included.
+    """Return the name of a model's folder, with its parent's where it says little.
 
-    >>> folder_name("/home/ann/runs/demo/")
-    'demo'
+    A link keeps its own name.
+
+    >>> folder_name("/home/me/runs/demo/model"), folder_name("runs/tickets/")
+    ('demo/model', 'tickets')
     """
-    name = Path(folder).name
-    return Path(folder).resolve().name if name in ("", "..") else name
+    path = Path(folder)
+    path = path.resolve() if path.name in ("", "..") else path.absolute()
+    return path.name if path.name != "model" else f"{path.parent.name}/{path.name}"

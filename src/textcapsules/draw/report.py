@@ -243,7 +243,7 @@ def cautions(report: Report) -> list[str]:
     if card.among_judged:
         found.append(
             f"{card.among_judged:,} of the {n_texts:,} judged texts are training texts "
-            "too, so the figures are too good."
+            "too, so the figures may be too good."
         )
     if card.contradictions:
         found.append(

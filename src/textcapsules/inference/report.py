@@ -143,6 +143,7 @@ def make_report(
     tables: Sequence[ReportTable] = (),
     confusion: NDArray | None = None,
     corpus: Corpus | None = None,
+    rival: TextClassifier | None = None,
     missing: str = "",
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Report:
@@ -160,6 +161,7 @@ def make_report(
         tables: further tables, shown beside the results.
         confusion: a matrix of other texts, shown where these carry several labels.
         corpus: the texts that the model learnt from. A rival learns from them too.
+        rival: the linear model, where it has been trained already.
         missing: why there is no corpus.
         on_stage: called with the name of each stage as it begins.
     """
@@ -190,7 +192,7 @@ def make_report(
     )
     training = None
     if corpus is not None:
-        training = training_texts(classifier, corpus, examples, right, on_stage)
+        training = training_texts(classifier, corpus, examples, right, on_stage, rival)
     has_several = several or bool((targets.sum(1) > 1).any())
     return Report(
         title=title,
@@ -232,6 +234,7 @@ def training_texts(
     examples: Sequence[Example],
     right: NDArray,
     on_stage: Callable[[str], None],
+    rival: TextClassifier | None = None,
 ) -> TrainingTexts:
     """Describe the texts that a model learnt from, and train its rival on them.
 
@@ -241,6 +244,7 @@ def training_texts(
         examples: the texts it is judged on.
         right: (N,), whether the model got all labels of a text right.
         on_stage: called with the name of each stage as it begins.
+        rival: the linear model, where it has been trained already.
     """
     config, labels = classifier.config, classifier.labels
     on_stage("reading the training texts")
@@ -249,8 +253,9 @@ def training_texts(
     card = data_card(corpus.train, examples, labels=labels.names, rule=rule)
     comparison = None
     if config.model.architecture != "tfidf-lr":
-        on_stage("training the linear rival")
-        rival = linear_rival(corpus, config)
+        if rival is None:
+            on_stage("training the linear rival")
+            rival = linear_rival(corpus, config)
         reading = rival.read([example.text for example in examples])
         targets = target_matrix(examples, labels.names, corpus.name)
         several = labels.task == "multi-label"

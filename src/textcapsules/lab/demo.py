@@ -117,7 +117,9 @@ def run_demo(
         corpus.name: {name: evaluate(systems[name], corpus.test) for name in titles}
         for corpus in (single, multi)
     }
-    report = write_report(folder, classifier, titles, evaluations)
+    report = write_report(
+        folder, classifier, titles, evaluations, multi, systems["tfidf"]
+    )
     single, several = evaluations["tickets"], evaluations["tickets-multi"]
     return DemoResult(classifier, titles, single, several, report)
 
@@ -144,6 +146,8 @@ def write_report(
     classifier: TextClassifier,
     titles: dict[str, str],
     evaluations: dict[str, dict[str, Evaluation]],
+    corpus: Corpus,
+    rival: TextClassifier,
 ) -> Path:
     """Write `results.json`, the confusion matrix and the page; return the page."""
     single, multi = evaluations["tickets"], evaluations["tickets-multi"]
@@ -157,7 +161,7 @@ def write_report(
     plot_confusion(matrix, classifier.labels.names, folder / "confusion.png")
     report = make_report(
         classifier,
-        read_tickets("tickets-multi").test,
+        corpus.test,
         source="synthetic tickets of two or three topics",
         title="Synthetic support tickets: one topic in training, several in use",
         lead=(
@@ -167,6 +171,8 @@ def write_report(
             "ticket was looked at."
         ),
         tables=[comparison(titles, single, multi)],
+        corpus=corpus,
+        rival=rival,
         confusion=matrix,
     )
     write_text(folder / "report.html", render_report(report))
