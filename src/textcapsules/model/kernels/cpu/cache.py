@@ -15,14 +15,13 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numba
-from numba.core import compiler, config, serialize, types
+from numba.core import compiler, serialize, types
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 
@@ -51,23 +50,7 @@ class Kernel(CFunc):
             options={"error_model": "numpy"},
         )
         self._cache = KernelCache(name)
-        with lighter_optimisation():
-            self.compile()
-
-
-@contextmanager
-def lighter_optimisation() -> Iterator[None]:
-    """Let LLVM do what pays off: vectors and tiles are in the kernels already.
-
-    At numba's level of 3, compiling takes a third longer, and the kernels are 0 to 4 %
-    faster.
-    """
-    before = config.OPT  # type: ignore[attr-defined]
-    config.OPT = type(before)(1)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        config.OPT = before  # type: ignore[attr-defined]
+        self.compile()
 
 
 class KernelCache(NullCache):
