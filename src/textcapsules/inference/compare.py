@@ -389,7 +389,7 @@ def train_for(
     """Train for some seconds at most; return the model, and what was cut short."""
     if config.model.architecture in CLASSIC:
         return train(config, folder, corpus=corpus, on_epoch=on_epoch), ""
-    if seconds <= 0:
+    if seconds < 1:  # less than it takes to begin
         raise TooLongError
     end, note = time.monotonic() + seconds, ""
     clock = Clock(end, encodes=config.text.encoder is not None, on_step=on_step)
