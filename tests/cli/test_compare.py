@@ -74,10 +74,12 @@ def test_recommendation_says_whether_it_is_clear():
     clear = recommendation(comparison((0.1, 0.05, 0.2)))
     assert clear == (
         "Take R0, which has the best accuracy on single test texts, 80.0, clearly "
-        "ahead of all others:"
+        "ahead of the others that were compared:"
     )
     noise = recommendation(comparison((0.1, -0.05, 0.2), (0.1, -0.01, 0.2)))
     assert "80.0; but R1 and R2 are behind it by no more than noise:" in noise
+    cut = comparison((0.1, 0.05, 0.2))._replace(left_out={"R9": "no time"})
+    assert "R9 had too little time, so raise --minutes first:" in recommendation(cut)
     assert recommendation(comparison()) == (
         "Take R0, the only system that was compared:"
     )

@@ -197,20 +197,32 @@ def distance(result: Any) -> str:
 
 def recommendation(found: Any) -> str:
     """Return in one sentence which rival to take, and whether it is clear."""
-    best, equals = found.best, found.equals()
+    best, equals, unfair = found.best, found.equals(), found.unfair()
     figure = best.figures[found.judged_on][found.judged_by]
-    if not found.results[1:]:
-        return f"Take {best.title}, the only system that was compared:"
     start = (
         f"Take {best.title}, which has the best {MEASURES[found.judged_by]} on "
         f"{found.judged_on} test texts, {percent(figure.value)}"
     )
-    if not equals:
-        return f"{start}, clearly ahead of all others:"
-    names = [each.title for each in equals]
-    listed = ", ".join(names[:-1]) + " and " + names[-1] if names[1:] else names[0]
-    verb = "are" if names[1:] else "is"
-    return f"{start}; but {listed} {verb} behind it by no more than noise:"
+    if not found.results[1:]:
+        start = f"Take {best.title}, the only system that was compared"
+    elif equals:
+        names = [each.title for each in equals]
+        verb = "are" if names[1:] else "is"
+        start += f"; but {listed(names)} {verb} behind it by no more than noise"
+    else:
+        start += ", clearly ahead of the others that were compared"
+    if unfair:
+        start += f"; {listed(unfair)} had too little time, so raise --minutes first"
+    return f"{start}:"
+
+
+def listed(names: list[str]) -> str:
+    """Return names as part of a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return ", ".join(names[:-1]) + " and " + names[-1] if names[1:] else names[0]
 
 
 def train_command(config: RunConfig) -> str:

@@ -92,6 +92,7 @@ class Result(NamedTuple):
     texts_per_second: float
     n_settings: int  # that were tried
     note: str  # what the time did not allow; empty if nothing
+    cut_short: bool = False  # whether it had fewer epochs than it should have
 
 
 class Comparison(NamedTuple):
@@ -112,6 +113,14 @@ class Comparison(NamedTuple):
     def equals(self) -> list[Result]:
         """Return the rivals whose distance to the best is within noise."""
         return [each for each in self.results[1:] if each.behind.low <= 0]
+
+    def unfair(self) -> list[str]:
+        """Return the titles of rivals that had too little time to show what they can.
+
+        A network that ended early never had the low learning rate of its last epochs.
+        """
+        short = [each.title for each in self.results[1:] if each.cut_short]
+        return [*short, *self.left_out]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -300,7 +309,7 @@ def compare(
             try:
                 chosen = train_within(rival, corpus, home, share, watch)
             except TooLongError as error:
-                left_out[rival.title] = error.reason(share)
+                left_out[rival.title] = error.reason
                 continue
             trained.append((rival, chosen, test.judge(chosen.classifier)))
             if folder is not None:
@@ -321,17 +330,19 @@ def compare(
 class TooLongError(Exception):
     """A training that its time does not allow."""
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float | None = None, left: float = 0.0) -> None:
         super().__init__(f"{seconds} s")
         self.seconds = seconds  # of the shortest training; None if no time is left
+        self.left = left  # when that was known
 
-    def reason(self, share: float) -> str:
-        """Return why the rival is left out."""
+    @property
+    def reason(self) -> str:
+        """Why the rival is left out."""
         if self.seconds is None:
             return "no time was left for it"
         return (
-            f"its shortest training would take about {self.seconds:,.0f} s, and "
-            f"{share:,.0f} s were left for it"
+            f"its shortest training would take about {self.seconds:,.0f} s more, and "
+            f"{self.left:,.0f} s were left for it"
         )
 
 
@@ -343,6 +354,7 @@ class Chosen(NamedTuple):
     seconds: float
     n_settings: int
     note: str
+    cut_short: bool = False
 
 
 def train_within(
@@ -369,7 +381,7 @@ def train_within(
             break
         took = time.monotonic() - began
         longest = max(longest, took)
-        tried.append(Chosen(classifier, config, took, 0, note))
+        tried.append(Chosen(classifier, config, took, 0, note, bool(note)))
     best = max(tried, key=lambda each: dev_score(each.classifier))
     missed = len(rival.settings) - len(tried)
     notes = [best.note] if best.note else []
@@ -389,7 +401,7 @@ def train_for(
     """Train for some seconds at most; return the model, and what was cut short."""
     if config.model.architecture in CLASSIC:
         return train(config, folder, corpus=corpus, on_epoch=on_epoch), ""
-    if seconds <= 0:
+    if seconds < 1:  # less than it takes to begin
         raise TooLongError
     end, note = time.monotonic() + seconds, ""
     clock = Clock(end, encodes=config.text.encoder is not None, on_step=on_step)
@@ -478,7 +490,7 @@ class Clock:
             return
         fitting = int(left / epoch)
         if fitting < fewest:
-            raise TooLongError(epoch * fewest)
+            raise TooLongError(epoch * fewest, left)
         raise ShorterError(fitting, n_epochs)
 
     def is_over(self) -> bool:
@@ -631,6 +643,7 @@ def rank(
                 judged.texts_per_second,
                 chosen.n_settings,
                 chosen.note,
+                chosen.cut_short,
             )
         )
     return results
