@@ -155,6 +155,7 @@ def test_faithfulness_is_told_in_words_figures_and_curves(found, page) -> None:
 def test_json_has_the_figures(found: Report) -> None:
     values = found.to_dict()
     assert values["texts"] == 25
+    assert found.explained is not None
     assert values["method"] == found.explained.corpus.method
     assert {row["method"] for row in values["faithfulness"]["methods"]} >= {"random"}
 
