@@ -475,7 +475,7 @@ class TrainConfig(Checked):
     epochs: int | None = option(
         20,
         "Maximum number of passes over the training texts; none: 12, or for few "
-        "texts as many as make 1,500 steps, up to 40",
+        "texts as many as make 1,500 steps, up to 40 (with --encoder: 6, or 900 steps)",
         low=1,
         high=1_000_000,
         common=True,

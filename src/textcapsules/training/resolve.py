@@ -22,6 +22,8 @@ ON_STATES = (*CAPSULES, *ENCODER_HEADS, "cnn", "lstm", "bilstm")
 # Found on dev (reproduction/FINDINGS.md): a falling learning rate needs enough steps,
 # so few texts are read more often.
 MIN_EPOCHS, MAX_EPOCHS, ENOUGH_STEPS = 12, 40, 1500
+# A network on a pretrained encoder learns sooner.
+ENCODER_EPOCHS, ENCODER_STEPS = 6, 900
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -54,8 +56,11 @@ def resolve_epochs(config: RunConfig, n_texts: int) -> int:
     """
     if config.train.epochs is not None:
         return config.train.epochs
+    least, enough = MIN_EPOCHS, ENOUGH_STEPS
+    if config.text.encoder is not None:
+        least, enough = ENCODER_EPOCHS, ENCODER_STEPS
     n_steps = -(-n_texts // config.train.batch_size)  # per epoch
-    return min(max(MIN_EPOCHS, -(-ENOUGH_STEPS // n_steps)), MAX_EPOCHS)
+    return min(max(least, -(-enough // n_steps)), MAX_EPOCHS)
 
 
 def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str]:
