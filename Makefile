@@ -46,11 +46,11 @@ $(BIN)/python:
 
 # The pins matter: without them pip fetches gigabytes of CUDA libraries with torch.
 $(SMALL): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[explain,fast,serve]'
+	$(PIP) -e '.[encoder-offline,explain,fast,serve]'
 	touch $@
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[dev,encoder-offline]'
 	touch $@ $(SMALL)
 
 clean:

@@ -197,3 +197,9 @@ def test_epochs_follow_from_the_training_texts(corpus: Corpus) -> None:
     run = preset("best").replace(train={"batch_size": 1})
     assert len(corpus.train) == 54  # of 60
     assert resolve(run, corpus).train.epochs == 15  # 15 x 54 = 810
+
+
+def test_a_network_on_an_encoder_reads_the_texts_fewer_times() -> None:
+    run = preset("encoder-frozen").replace(text={"encoder": "tiny"})
+    epochs = [resolve_epochs(run, n_texts) for n_texts in (100, 1_000, 4_000, 10_000)]
+    assert epochs == [40, 23, 6, 6]

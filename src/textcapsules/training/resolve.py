@@ -24,6 +24,8 @@ ON_STATES = (*CAPSULES, *ENCODER_HEADS, "cnn", "lstm", "bilstm")
 # as many as their records were made with (reproduction/FINDINGS.md).
 MIN_EPOCHS, ENOUGH_STEPS = 8, 800
 CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS = 12, 1500
+# A network on a pretrained encoder learns sooner.
+ENCODER_EPOCHS, ENCODER_STEPS = 6, 900
 MAX_EPOCHS = 40
 
 
@@ -60,7 +62,9 @@ def resolve_epochs(config: RunConfig, n_texts: int) -> int:
     if config.train.epochs is not None:
         return config.train.epochs
     at_least, enough = MIN_EPOCHS, ENOUGH_STEPS
-    if config.data.source in CATALOGUE:
+    if config.text.encoder is not None:
+        at_least, enough = ENCODER_EPOCHS, ENCODER_STEPS
+    elif config.data.source in CATALOGUE:
         at_least, enough = CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS
     n_steps = -(-n_texts // config.train.batch_size)  # per epoch
     return min(max(at_least, -(-enough // n_steps)), MAX_EPOCHS)
