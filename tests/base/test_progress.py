@@ -88,7 +88,7 @@ def test_elsewhere_than_on_a_terminal_there_are_lines_and_no_bar(
 
 def test_quiet_shows_nothing(shown: io.StringIO) -> None:
     with training_bar(quiet=True) as watch:
-        assert watch == {"on_step": None, "on_epoch": None}
+        assert watch == {"on_step": None, "on_epoch": None, "on_encode": None}
     assert shown.getvalue() == ""
 
 

@@ -4,7 +4,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from textcapsules.data import load
-from textcapsules.data.load import load_corpus
+from textcapsules.data.load import load_source
 from textcapsules.model.classifier import TextClassifier
 from toy import (
     OFF_TOPIC,
@@ -103,9 +103,9 @@ def test_models_own_corpus_fold_and_columns_are_used(tmp_path, monkeypatch):
 
     def spy(config):
         seen.append(config)
-        return load_corpus(config)
+        return load_source(config)
 
-    monkeypatch.setattr(load, "load_corpus", spy)
+    monkeypatch.setattr(load, "load_source", spy)
     values = last_json(run_cli("evaluate", tmp_path / "m", "--json"))
     assert values["texts"] == 9
     assert (seen[0].fold, seen[0].split_seed, seen[0].label_column) == (3, 2, "topic")

@@ -32,8 +32,8 @@ def explained(text: str, label: str = "label") -> Explanation:
     wide = Phrase(text[: 2 * third], 0, 2 * third, 0.6, 2)
     late = Phrase(text[third:], third, len(text), 0.3, 2)
     labels = (
-        LabelExplanation(label, 0.9, True, (wide,), (0.5, 0.1, -0.2), {}),
-        LabelExplanation("other", 0.8, True, (late,), (0.0, 0.2, 0.1), {}),
+        LabelExplanation(label, 0.9, True, (wide,), (0.5, 0.1, -0.2)),
+        LabelExplanation("other", 0.8, True, (late,), (0.0, 0.2, 0.1)),
     )
     return Explanation(
         text, tokens, labels, None, 0.1, 0.2, (label, "other"), (label,), "couplings"

@@ -33,7 +33,7 @@ def explained(
     true: tuple[str, ...] | None = None,
 ) -> Explanation:
     labels = tuple(
-        LabelExplanation(name, 0.5, name in predicted, tuple(own), (), {})
+        LabelExplanation(name, 0.5, name in predicted, tuple(own), ())
         for name, own in phrases.items()
     )
     tokens = (TokenSpan(text, 0, len(text)),)

@@ -1,5 +1,7 @@
 """Rivals: who is trained for how long, what is measured, and how sure it is."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
@@ -18,7 +20,8 @@ from textcapsules.inference.compare import (
     list_rivals,
     with_test_texts,
 )
-from textcapsules.model.classifier import TextClassifier
+from textcapsules.model.classifier import Labels, Reading, TextClassifier
+from textcapsules.text.encode import Cuts
 from textcapsules.training.loop import Step
 from toy import TINY_MODEL, TINY_TRAIN, TOPICS, toy_rows
 
@@ -26,10 +29,11 @@ LABELS = tuple(sorted(TOPICS))
 
 
 def toy_corpus(n_train: int = 60, n_test: int = 30) -> Corpus:
-    parts = []
-    for seed, n in enumerate((n_train, 18, n_test)):
-        parts.append([Example(text, (label,)) for text, label in toy_rows(n, seed)])
-    return Corpus("toy", LABELS, *parts, "single-label", "words", {})
+    train, dev, test = (
+        [Example(text, (label,)) for text, label in toy_rows(n, seed)]
+        for seed, n in enumerate((n_train, 18, n_test))
+    )
+    return Corpus("toy", LABELS, train, dev, test, "single-label", "words", {})
 
 
 def tiny(**sections) -> RunConfig:
@@ -105,17 +109,15 @@ class Guesser(TextClassifier):
 
     def __init__(self) -> None:
         self.network = None  # type: ignore[assignment]
-        thresholds = (0.4, 0.5, 0.6)
-        self.labels = type(
-            "L", (), {"names": LABELS, "thresholds": thresholds, "task": "multi-label"}
-        )()
+        self.labels = Labels(LABELS, (0.4, 0.5, 0.6), "multi-label")
 
-    def read(self, texts):
+    def read(self, texts: Sequence[str]) -> Reading:
         rows = [
             np.random.default_rng(sum(map(ord, t))).random(len(LABELS)) for t in texts
         ]
         scores = np.array(rows, np.float32).reshape(-1, len(LABELS))
-        return type("R", (), {"scores": scores})()
+        counts = np.ones(len(texts), np.int64)
+        return Reading(scores, counts, counts, Cuts(), counts < 1)
 
 
 @pytest.fixture

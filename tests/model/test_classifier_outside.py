@@ -78,6 +78,7 @@ def test_folder_and_bytes_keep_the_rule(classifier, tmp_path):
         TextClassifier.load(tmp_path / "again"),
         unpack(pack(classifier), "cpu"),
     ):
+        assert again.rule is not None
         assert again.rule.to_dict() == classifier.rule.to_dict()
         assert np.array_equal(again.rule.surprisal, classifier.rule.surprisal)
 

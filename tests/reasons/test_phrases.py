@@ -88,7 +88,7 @@ def proposed(strengths: Strengths, **options) -> list[tuple[int, int]]:
     picked = propose_phrases(strengths, n_tokens, 5, **options)
     ends = zip(picked.starts[0, 0], picked.ends[0, 0], strict=True)
     pairs = zip(ends, picked.strengths[0, 0], strict=True)
-    return [tuple(map(int, place)) for place, strength in pairs if strength > 0]
+    return [(int(a), int(b)) for (a, b), strength in pairs if strength > 0]
 
 
 def test_every_token_of_a_phrase_pays_its_price():

@@ -55,7 +55,6 @@ def test_without_biases_they_are_derivatives_with_gains_gates_and_couplings_fixe
     n_classes = network.n_classes
     for column in range(n_classes):
         vectors = vectors.clone().requires_grad_()
-        total = torch.zeros((), dtype=vectors.dtype)
         branches = []
         for branch, routing in zip(branches_of(network), output.branches, strict=True):
             edge = vectors.new_zeros(1, branch.edge, vectors.shape[2])
@@ -77,7 +76,8 @@ def frozen_contributions(network, moving, still):
 
     pulls = class_pulls(network, still)
     pairs = zip(branches_of(network), moving.branches, pulls, strict=True)
-    return sum(branch_contributions(*parts).sum(1) for parts in pairs)
+    parts = [branch_contributions(*each).sum(1) for each in pairs]
+    return torch.stack(parts).sum(0)
 
 
 def test_attention_logits_are_the_contributions_and_what_no_child_adds():

@@ -30,7 +30,7 @@ VERBS = {
     "review": "Decide with a few keys which labels texts really deserve.",
     "calibrate": "Choose a model's thresholds anew on a few texts with all their "
     "labels.",
-    "report": "Write one page about a model: its results, its mistakes, and the "
+    "report": "Write one page about a model: how good it is, its mistakes, and the "
     "reasons.",
     "serve": "Serve models over HTTP, with a page to try them on.",
     "export": "Write a model for programs that do not have textcapsules.",

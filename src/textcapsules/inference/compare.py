@@ -179,7 +179,8 @@ def best_on_dev(configs: Sequence[RunConfig], corpus: Corpus) -> TextClassifier:
     candidates = []
     with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
         for number, config in enumerate(configs):
-            candidates.append(train(config, Path(folder) / str(number), corpus=corpus))
+            place = Path(folder) / str(number)
+            candidates.append(train(config, place, corpus=corpus, test_reasons=False))
     return max(candidates, key=dev_score)
 
 
@@ -413,6 +414,7 @@ def train_for(
             on_step=clock.after_step,
             on_epoch=on_epoch,
             stop=clock.is_over,
+            test_reasons=False,
         )
     except ShorterError as shorter:
         note = f"{shorter.epochs} epochs in place of {shorter.planned}"
@@ -425,6 +427,7 @@ def train_for(
             on_step=clock.after_step,
             on_epoch=on_epoch,
             stop=clock.is_over,
+            test_reasons=False,
         )
     if clock.ended:
         note = f"stopped after {len(model.record['epochs'])} epochs"

@@ -187,7 +187,8 @@ def system_judge(
             "texts", tuple(names), kept, dev, [], "single-label", "words", {}
         )
         with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
-            model = train(config, Path(folder) / "model", corpus=corpus)
+            place = Path(folder) / "model"
+            model = train(config, place, corpus=corpus, test_reasons=False)
         return model.scores([texts[int(row)] for row in held])
 
     return judge

@@ -167,7 +167,7 @@ def tidy(
     >>> text = "and I was not very happy with the $167.25, again"
     >>> places = [match.span() for match in re.finditer("[$,]|[a-zA-Z0-9.]+", text)]
     >>> def shown(start, end):
-    ...     first, last = tidy(text, places, [1.0] + [0.1] * 20, start, end)
+    ...     first, last = tidy(text, places, [0.1] * 5 + [1.0] + [0.1] * 6, start, end)
     ...     return text[places[first][0] : places[last - 1][1]]
     >>> shown(5, 8), shown(9, 11), shown(0, 1)
     ('not very happy', '$167.25', 'and')

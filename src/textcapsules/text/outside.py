@@ -185,7 +185,7 @@ def smoothed_surprisal(counts: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return -log of each unit's smoothed share, in units of 1 / STEPS.
 
     >>> smoothed_surprisal(np.array([0, 2, 5])) / STEPS  # of 9 = 7 words + 2 kinds
-    array([2.875 , 1.25  , 0.5   ])
+    array([2.875, 1.25 , 0.5  ])
     """
     total = counts.sum() + np.count_nonzero(counts)
     shares = (counts + SMOOTHING) / max(total, 1)

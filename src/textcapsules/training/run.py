@@ -82,6 +82,7 @@ def train(
     on_encode: OnEncode | None = None,
     measure: Measure | None = None,
     stop: Stop | None = None,
+    test_reasons: bool = True,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
 
@@ -101,6 +102,8 @@ def train(
             what it returns as `measured`, and nothing is chosen by it.
         stop: asked after every epoch whether to end the run there; the best epoch so
             far is kept.
+        test_reasons: find out in the end which method explains the model best, which
+            takes some seconds; pointless where nobody will ask for reasons.
     """
     folder = Path(folder)
     check_unlocked(folder)
@@ -125,6 +128,7 @@ def train(
         }
         write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
+        start |= {} if test_reasons else {"test_reasons": False}
         return run_to_end(
             prepared, folder, start, on_step, on_epoch, on_encode, measure, stop
         )
@@ -328,7 +332,10 @@ def finish(
     if message := learnt_nothing(records[best.epoch], dev):
         warnings.append(message)
         warn(message)
-    reasons = measure_reasons(classifier, [each.text for each in prepared.corpus.dev])
+    reasons = None
+    if start.pop("test_reasons", True):
+        texts = [each.text for each in prepared.corpus.dev]
+        reasons = measure_reasons(classifier, texts)
     classifier.record = {
         **start,
         "finished": True,

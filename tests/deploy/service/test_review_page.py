@@ -56,14 +56,17 @@ class Site:
             "serve", self.model, *files, "--port", self.port, "--json", "--threads", 1
         )
         try:
+            assert program.stdout is not None
+            assert program.stderr is not None
             started = json.loads(program.stdout.readline())
             assert started["url"] == self.url
             yield program
         finally:
             program.kill()
             program.wait()
-            program.stdout.close()
-            program.stderr.close()
+            for stream in (program.stdout, program.stderr):
+                if stream is not None:
+                    stream.close()
 
     @contextmanager
     def in_process(self) -> Iterator[None]:

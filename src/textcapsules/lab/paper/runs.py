@@ -58,7 +58,11 @@ def execute(cell: Cell, place: Place) -> Record:
     measure = epoch_measure(corpus.test) if set(REUTERS) & set(cell.tests) else None
     with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
         classifier = train(
-            config, Path(folder) / "model", corpus=corpus, measure=measure
+            config,
+            Path(folder) / "model",
+            corpus=corpus,
+            measure=measure,
+            test_reasons=False,
         )
     trained = classifier.record
     more = calibrate_more(classifier, corpus.dev) if cell.tests else {}
