@@ -73,7 +73,11 @@ def run_console(text: str) -> None:
             ask_service(command)
             continue
         done = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, check=False
+            ["bash", "-c", command],
+            stdin=subprocess.DEVNULL,  # nobody presses keys
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         if shown.strip():
