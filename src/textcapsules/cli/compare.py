@@ -75,6 +75,8 @@ def compare(
     from textcapsules.data.load import is_file, load_corpus
     from textcapsules.inference import compare as rivals
 
+    # Only the systems on an encoder read it; the others keep the preset of words.
+    encoder = flags.get("text", {}).pop("encoder", None)
     config = resolve_config(preset, None, flags)
     if "architecture" in flags.get("model", {}):
         raise ConfigError(
@@ -91,12 +93,10 @@ def compare(
         if out.exists() and not out.is_dir():
             raise WriteError(f"{out} must be a folder; got a file. Name another.")
         check_new_file(out / "results.json", overwrite)
-    encoder = config.text.encoder
     if encoder is None:
         encoder = rivals.installed_encoder()
     elif encoder == "none":
         encoder = None
-    config = config.replace(text={"encoder": None})
     if config.train.task == "auto" and is_file(config.data.source):
         config = config.replace(train={"task": "multi-label"})
     corpus = rivals.with_test_texts(config, load_corpus(config.data), test_fraction)
@@ -159,6 +159,8 @@ def print_comparison(source: str, found: Any) -> None:
             "settings tried",
             "training",
             "texts/s",
+            "refused: these",
+            "off-topic",
         ),
         [
             (
@@ -168,6 +170,8 @@ def print_comparison(source: str, found: Any) -> None:
                 each.n_settings,
                 f"{each.train_seconds:.0f} s",
                 f"{each.texts_per_second:,.0f}",
+                percent(each.refused),
+                percent(each.off_topic_refused),
             )
             for each in found.results
         ],

@@ -70,7 +70,13 @@ def demo(
         check_start(port=port)
     config = demo_config(None if no_encoder else encoder or installed_encoder())
     with training_bar(quiet=json) as watch:
-        result = run_demo(out, config=config, overwrite=overwrite, **watch)
+        result = run_demo(
+            out,
+            config=config,
+            overwrite=overwrite,
+            with_layer=encoder is not None,
+            **watch,
+        )
     rows = [
         (
             title,

@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.base.errors import ConfigError, DataError
-from textcapsules.config import CLASSIC, RunConfig, preset
+from textcapsules.config import CLASSIC, RunConfig, default_preset, preset
 from textcapsules.data.example import Corpus, Example
+from textcapsules.data.off_topic import make_off_topic
 from textcapsules.data.split import hold_out
 from textcapsules.model.classifier import TextClassifier, encoder_states
 from textcapsules.model.score import highest
@@ -34,7 +35,7 @@ from textcapsules.text.encoder import PACKAGES
 from textcapsules.training.join import joined_pairs
 from textcapsules.training.loop import Step
 from textcapsules.training.prepare import target_matrix
-from textcapsules.training.run import OnEpoch, OnStep, train
+from textcapsules.training.run import OnEncode, OnEpoch, OnStep, train
 
 __all__ = [
     "Comparison",
@@ -93,6 +94,8 @@ class Result(NamedTuple):
     n_settings: int  # that were tried
     note: str  # what the time did not allow; empty if nothing
     cut_short: bool = False  # whether it had fewer epochs than it should have
+    refused: float = 0.0  # share of the test texts that it takes for off-topic
+    off_topic_refused: float = 0.0  # the same of texts that are (`data.off_topic`)
 
 
 class Comparison(NamedTuple):
@@ -228,21 +231,30 @@ def list_rivals(config: RunConfig, encoder: str | None = None) -> list[Rival]:
     ]
     if encoder is None:
         return rivals
-    name, on_states = Path(encoder).name, {"encoder": encoder, "vectors": None}
-    layer = [
-        each.replace(train={"learning_rate": rate})
-        for each in settings("encoder-linear", text=on_states)[:1]
-        for rate in LINEAR_RATES
-    ]
+    name, base = Path(encoder).name, on_encoder(config, encoder)
+    if not several:
+        base = base.replace(train={"joined": 0.0})
+    layer = base.replace(model={"architecture": "encoder-linear"})
+    layers = [layer.replace(train={"learning_rate": rate}) for rate in LINEAR_RATES]
     return [
         *rivals,
-        Rival("encoder-linear", f"linear on {name}", layer),
-        Rival(
-            "encoder-capsules",
-            f"capsules on {name}",
-            settings("capsule-b", text=on_states),
-        ),
+        Rival("encoder-linear", f"linear on {name}", layers),
+        Rival("encoder-capsules", f"capsules on {name}", [base]),
     ]
+
+
+def on_encoder(config: RunConfig, encoder: str) -> RunConfig:
+    """Return what a run changes in its preset, on the preset of encoders."""
+    before, now = preset(config.preset).to_dict(), config.to_dict()
+    changes = {
+        section: {
+            key: value for key, value in values.items() if value != before[section][key]
+        }
+        for section, values in now.items()
+        if section != "preset"
+    }
+    base = preset(default_preset(encoder)).replace(**changes)
+    return base.replace(text={"encoder": encoder, "vectors": None})
 
 
 def with_test_texts(config: RunConfig, corpus: Corpus, fraction: float) -> Corpus:
@@ -398,6 +410,7 @@ def train_for(
     seconds: float,
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
+    on_encode: OnEncode | None = None,
 ) -> tuple[TextClassifier, str]:
     """Train for some seconds at most; return the model, and what was cut short."""
     if config.model.architecture in CLASSIC:
@@ -413,6 +426,7 @@ def train_for(
             corpus=corpus,
             on_step=clock.after_step,
             on_epoch=on_epoch,
+            on_encode=on_encode,
             stop=clock.is_over,
             test_reasons=False,
         )
@@ -426,6 +440,7 @@ def train_for(
             overwrite=True,
             on_step=clock.after_step,
             on_epoch=on_epoch,
+            on_encode=on_encode,
             stop=clock.is_over,
             test_reasons=False,
         )
@@ -523,6 +538,7 @@ class TestTexts:
         counts = targets.sum(1)
         self.n_units, self.parts = len(texts), {}
         self.dev_text = corpus.dev[0].text
+        self.off_topic = [each.text for each in make_off_topic("held-out")]
         for name, rows in (("single", counts == 1), ("several", counts > 1)):
             places = np.flatnonzero(rows)
             if len(places):
@@ -558,11 +574,13 @@ class TestTexts:
             began = time.perf_counter()
             classifier.read(first)
             speed = len(first) / (time.perf_counter() - began)
-        counts = {}
+        counts, refused = {}, []
         for name, part in self.parts.items():
-            scores = classifier.read(part.texts).scores
+            reading = classifier.read(part.texts)
+            scores, outside = reading.scores, reading.outside
+            refused.append(outside)
             truth = part.targets.astype(bool)
-            given = classifier.decide(scores, multi_label=True)
+            given = classifier.decide(scores, multi_label=True, outside=outside)
             top = np.arange(scores.shape[1]) == highest(scores)[:, None]
             columns = [
                 (top & truth).any(1),
@@ -572,7 +590,9 @@ class TestTexts:
                 np.ones(len(truth)),
             ]
             counts[name] = np.stack(columns, 1).astype(np.float64)  # (N, 5)
-        return Judged(counts, speed)
+        ids, _ = classifier.encoder.cut_ids(self.off_topic)
+        off_topic = classifier.outside(ids).sum() / len(self.off_topic)
+        return Judged(counts, speed, np.concatenate(refused).mean(), off_topic)
 
     def draws(self) -> Iterator[NDArray]:
         """Yield how often each unit is drawn, (draws, units), the given set first."""
@@ -602,6 +622,8 @@ class Judged(NamedTuple):
 
     counts: dict[str, NDArray]  # by part, (N, 5): see `rates`
     texts_per_second: float
+    refused: float
+    off_topic_refused: float
 
 
 def rates(sums: Any, with_accuracy: bool) -> dict[str, NDArray]:
@@ -647,6 +669,8 @@ def rank(
                 chosen.n_settings,
                 chosen.note,
                 chosen.cut_short,
+                judged.refused,
+                judged.off_topic_refused,
             )
         )
     return results

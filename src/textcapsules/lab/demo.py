@@ -3,7 +3,7 @@
 The tickets are synthetic. The linear model, TF-IDF with logistic regression, is what a
 user would pick instead. Both systems see the same training texts, and both choose their
 threshold on the same development documents, single and joined. On a pretrained encoder
-a third one stands beside them, a linear layer on the mean of the same states.
+a third one can stand beside them, a linear layer on the mean of the same states.
 """
 
 from pathlib import Path
@@ -74,15 +74,16 @@ def installed_encoder() -> str | None:
     return ENCODER if is_installed(ENCODER) else None
 
 
-def system_titles(config: RunConfig) -> dict[str, str]:
+def system_titles(config: RunConfig, *, with_layer: bool = True) -> dict[str, str]:
     """Return the systems that are compared, and their names in tables."""
     titles = {"capsules": "capsule network", "tfidf": "TF-IDF + logistic regression"}
     if config.text.encoder is None:
         return titles
     name = Path(config.text.encoder).name
+    layer = {"linear": f"linear layer on {name}"} if with_layer else {}
     return {
         "capsules": f"capsule network on {name}",
-        "linear": f"linear layer on {name}",
+        **layer,
         "tfidf": titles["tfidf"],
     }
 
@@ -92,11 +93,22 @@ def run_demo(
     *,
     config: RunConfig | None = None,
     overwrite: bool = False,
+    with_layer: bool = True,
     on_step: OnStep | None = None,
     on_epoch: OnEpoch | None = None,
     on_encode: OnEncode | None = None,
 ) -> DemoResult:
-    """Train and evaluate all systems, and write a report into `folder`."""
+    """Train and evaluate all systems, and write a report into `folder`.
+
+    Args:
+        folder: where model and report are written.
+        config: the options of the capsules.
+        overwrite: replace an earlier demonstration.
+        with_layer: on an encoder, train a linear layer on the same states as well.
+        on_step: as for `train`, like the next two.
+        on_epoch: called with the record of every epoch.
+        on_encode: called while an encoder reads the texts.
+    """
     folder, config = Path(folder), config or demo_config()
     check_outputs(folder, overwrite)
     classifier = train(
@@ -109,7 +121,7 @@ def run_demo(
     )
     multi = read_tickets("tickets-multi")
     single = read_tickets("tickets")
-    titles = system_titles(config)
+    titles = system_titles(config, with_layer=with_layer)
     systems = {"capsules": classifier, "tfidf": linear_rival(multi, demo_config())}
     if "linear" in titles:
         systems["linear"] = train_linear(config, multi)
@@ -174,6 +186,8 @@ def write_report(
         corpus=corpus,
         rival=rival,
         confusion=matrix,
+        # Every deletion is encoded anew.
+        n_sampled=50 if classifier.config.text.encoder is None else 20,
     )
     write_text(folder / "report.html", render_report(report))
     return folder / "report.html"

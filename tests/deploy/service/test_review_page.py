@@ -101,7 +101,7 @@ def wait(driver: Any, script: str, *args: Any) -> Any:
 
 SHOWN = """
 const text = document.querySelector('.review-text')?.textContent;
-const busy = document.querySelector('#review').getAttribute('aria-busy');
+const busy = document.querySelector('#panel-review').getAttribute('aria-busy');
 return busy === null && text && text !== arguments[0] ? text : null"""
 
 

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("numba")
 
 from numba import types
-from numba.core import config, registry
+from numba.core import registry
 
 from textcapsules.base.progress import COMPILING
 from textcapsules.model.kernels.cpu import cache as cpu_cache
@@ -72,12 +72,6 @@ def test_compiling_is_told_and_loading_is_not(folder: Path, caplog) -> None:
         assert [r.getMessage() for r in caplog.records] == ["kernel add-5"]
         adder(5)
     assert len(caplog.records) == 1
-
-
-def test_numba_compiles_other_functions_as_before(folder: Path) -> None:
-    before = config.OPT  # type: ignore[attr-defined]
-    adder(6)
-    assert config.OPT is before  # type: ignore[attr-defined]
 
 
 def flip(path: Path, place: int) -> None:

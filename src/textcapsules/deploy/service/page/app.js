@@ -64,9 +64,10 @@ async function start() {
   byId("model-field").hidden = false;
   byId("model").hidden = served.length < 2;
   table ??= new Table(settings, askAll);
-  openTab(document.body.dataset.tab ?? "text");
   restore();
   offerReview();
+  const first = settings.review && !fromFragment(location.hash) ? "review" : "text";
+  openTab(document.body.dataset.tab ?? first);
 }
 
 /** Show the review tab if the service has something to review. */
