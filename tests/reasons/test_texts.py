@@ -11,7 +11,8 @@ from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.explanation import ORPHAN, Explanation
 from textcapsules.reasons.methods import METHODS, capsule_network
 from textcapsules.reasons.texts import explain
-from toy import trained_model
+from textcapsules.training.run import train
+from toy import tiny_config, trained_model, write_csv
 
 options = pytest.mark.parametrize("options", ARCHITECTURES.values(), ids=ARCHITECTURES)
 methods = pytest.mark.parametrize("method", METHODS)
@@ -286,3 +287,21 @@ def test_what_cannot_be_explained_is_refused():
     classifier.network = torch.nn.Linear(1, 1)  # type: ignore[assignment]
     with pytest.raises(ConfigError, match=r"a model of words .* got Linear"):
         explain(classifier, "w1")
+
+
+def test_a_function_word_alone_is_no_reason(tmp_path):
+    """Only "and" and "the" tell the topics apart, and the model learns it."""
+    rows = [
+        (f"{word} box {number}", topic)
+        for number in range(30)
+        for word, topic in (("and", "cats"), ("the", "dogs"))
+    ]
+    path = write_csv(tmp_path / "t.csv", rows, ("text", "label"))
+    model = train(tiny_config(path), tmp_path / "m")
+    for text in ("and box 3", "the box 5"):
+        for label in explain(model, text).labels:
+            assert {phrase.text for phrase in label.phrases} <= {
+                "box",
+                "box 3",
+                "box 5",
+            }

@@ -52,6 +52,7 @@ from textcapsules.text.encode import (
     drop_unreadable,
     spelling_options,
 )
+from textcapsules.text.function_words import is_function_word
 from textcapsules.text.pieces import PieceTokenizer, sentence_places
 from textcapsules.text.vocabulary import UNK_ID, Located, TextTokenizer
 
@@ -182,7 +183,8 @@ class TextSource(NamedTuple):
                 break
             first, last = tidy(self.text, places, tokens, start, end)
             place = places[first][0], places[last - 1][1]
-            if not any(map(str.isalnum, self.text[slice(*place)])):
+            # Without an "and" two clauses may run together: an effect, no reason.
+            if all(map(is_function_word, self.text[slice(*place)].split())):
                 continue
             if not self.batch.strengths.of_ngrams:
                 strength = float(tokens[first:last].sum())
