@@ -41,8 +41,8 @@ from textcapsules.reasons.trials import (
     MIN_FALL,
     Place,
     choose_places,
-    delete_places,
-    lengths_of_texts,
+    documents_without,
+    lengths_of_documents,
     neighbours,
 )
 from textcapsules.text.batch import epoch_batches
@@ -477,7 +477,7 @@ def try_phrases(
     """
     names = classifier.labels.names
     places: list[tuple[list[Place], list[Place]]] = []
-    trials: list[str] = []
+    trials: list[NDArray[np.int32]] = []
     for source, more in zip(sources, asked, strict=True):
         if not source.located.places:
             places.append(([], []))
@@ -488,8 +488,9 @@ def try_phrases(
         phrases = source.to_try(list(dict.fromkeys(wanted)))
         sentences = sentence_places(read)[:MAX_SENTENCES]
         places.append((phrases, sentences))
-        trials += [delete_places(read, [each]) for each in (*phrases, *sentences)]
-    after, done = lengths_of_texts(classifier, trials), 0
+        tried_places = [*phrases, *sentences]
+        trials += documents_without(classifier, read, source.located, tried_places)
+    after, done = lengths_of_documents(classifier, trials), 0
     tried = []
     for source, (phrases, sentences) in zip(sources, places, strict=True):
         n_phrases, n_trials = len(phrases), len(phrases) + len(sentences)

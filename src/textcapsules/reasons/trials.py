@@ -5,6 +5,10 @@ phrase. So every strength that is shown has been tried: the phrase is deleted fr
 text, the model reads the rest, and the strength is the score before less the score
 after. Anyone can check it with `predict`. One trial serves all labels at once.
 
+An encoder reads sentences or clauses by themselves. There a phrase's pieces are
+deleted and the sentences stay apart: without an "and" two clauses would run together,
+and the fall would be that of another reading, not of the phrase.
+
 For each label the candidates of all labels and of several lengths compete. The phrase
 without which the score falls most comes first; in its place stands the shortest one
 that overlaps it and explains nearly as much (`ENOUGH`). What overlaps a phrase already
@@ -20,6 +24,8 @@ from numpy.typing import NDArray
 
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.attributions import document_lengths
+from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
+from textcapsules.text.vocabulary import Located
 
 __all__ = [
     "MIN_AGAINST",
@@ -27,8 +33,10 @@ __all__ = [
     "Chosen",
     "Place",
     "choose_places",
+    "delete_pieces",
     "delete_places",
-    "lengths_of_texts",
+    "documents_without",
+    "lengths_of_documents",
     "neighbours",
     "overlaps",
 ]
@@ -62,16 +70,54 @@ def delete_places(text: str, places: Sequence[Place]) -> str:
     return " ".join([*parts, text[done:]])
 
 
-def lengths_of_texts(
-    classifier: TextClassifier, texts: Sequence[str]
+def documents_without(
+    classifier: TextClassifier, text: str, located: Located, places: Sequence[Place]
+) -> list[NDArray[np.int32]]:
+    """Return what the model reads of a text without each of some stretches.
+
+    Args:
+        classifier: the model.
+        text: as far as it is read.
+        located: its tokens.
+        places: deleted one at a time.
+    """
+    tokenizer = classifier.tokenizer
+    if isinstance(tokenizer, PieceTokenizer):
+        return [delete_pieces(located, each, tokenizer.n_pieces) for each in places]
+    return classifier.encode([delete_places(text, [each]) for each in places])
+
+
+def delete_pieces(located: Located, place: Place, n_pieces: int) -> NDArray[np.int32]:
+    """Return the rows of pieces outside a stretch; sentences begin where they did.
+
+    The first piece left of a sentence has the row of one that begins it.
+
+    >>> rows = np.array([2 + 5 + 1, 2 + 3, 2 + 5 + 0, 2 + 4])  # of 5 pieces
+    >>> located = Located(rows, [(0, 2), (3, 5), (6, 8), (9, 11)])
+    >>> delete_pieces(located, (6, 8), 5).tolist()
+    [8, 5, 11]
+    """
+    rows, first = located.ids, FIRST_PIECE + n_pieces
+    begins = rows >= first
+    sentence = np.cumsum(begins)
+    start, end = place
+    left = np.array([b <= start or end <= a for a, b in located.places], dtype=bool)
+    inside = np.where(begins, rows - n_pieces, rows)[left]
+    kept = sentence[left]
+    is_first = np.diff(kept, prepend=-1) != 0
+    return (inside + n_pieces * is_first).astype(np.int32)
+
+
+def lengths_of_documents(
+    classifier: TextClassifier, documents: Sequence[NDArray[np.int32]]
 ) -> NDArray[np.float32]:
     """Return the lengths (N, E) of all classes, the orphan's last where there is one.
 
     A model without capsules has scores in place of lengths.
     """
-    if not texts:
+    if not documents:
         return np.zeros((0, len(classifier.labels.names)), dtype=np.float32)
-    return document_lengths(classifier.network, classifier.encode(texts))
+    return document_lengths(classifier.network, documents)
 
 
 def choose_places(
