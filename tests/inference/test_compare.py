@@ -279,3 +279,15 @@ def test_network_that_overruns_keeps_its_best_epoch(monkeypatch, tmp_path) -> No
     assert note == "stopped after 1 epochs"
     assert len(model.record["epochs"]) == 1
     assert TextClassifier.load(tmp_path / "m").record["finished"]
+
+
+def test_linear_rival_of_a_model_on_an_encoder_reads_words() -> None:
+    config = preset("encoder-frozen").replace(
+        text={"encoder": "some/encoder"},
+        data={"source": "mine.csv"},
+        train={"task": "multi-label", "seed": 7, "thresholds": "per-label"},
+    )
+    for each in module.linear_settings(config):
+        assert (each.preset, each.text.encoder) == ("best", None)
+        assert each.data == config.data
+        assert (each.train.seed, each.train.thresholds) == (7, "per-label")

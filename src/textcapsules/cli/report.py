@@ -41,8 +41,12 @@ def report(
         int, typer.Option(help="How many of the best texts to show, and of the worst.")
     ] = 5,
     sample: Annotated[
-        int, typer.Option(help="Number of texts to test the explanations on.")
-    ] = 50,
+        int | None,
+        typer.Option(
+            help="Number of texts to test the explanations on. "
+            "[dim]\\[default: 50, or 20 on an encoder][/]"
+        ),
+    ] = None,
     rival: Annotated[
         bool,
         typer.Option(
@@ -72,7 +76,7 @@ def report(
 
     check_new_file(out, overwrite)
     for name, value in (("examples", examples), ("sample", sample)):
-        if value < 1:
+        if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1; got {value}.")
     classifier = TextClassifier.load(model, device)
     data = evaluation_data(classifier.config, flags.get("data", {}), split)

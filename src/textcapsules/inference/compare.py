@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,18 @@ __all__ = [
 
 COSTS = (1.0, 10.0, 100.0)  # C of logistic regression, among which dev chooses
 SVM_COSTS = (0.1, 1.0, 10.0)  # C of the SVM
+# Options of training that all systems share that are compared.
+FOR_ALL = (
+    "task",
+    "seed",
+    "refuse",
+    "select",
+    "calibrate_on",
+    "thresholds",
+    "threshold_for",
+    "joined_by",
+    "joined_share",
+)
 LINEAR_RATES = (2e-3, 2e-2)  # learning rates of a linear layer on an encoder
 MIN_EPOCHS = 3  # a network that cannot have these is left out
 FIRST_STEPS = 3  # not timed: they compile and fill caches
@@ -160,9 +173,14 @@ def linear_settings(
     config: RunConfig, kind: str = "tfidf-lr", costs: Sequence[float] = COSTS
 ) -> list[RunConfig]:
     """Return the settings of a linear model among which dev chooses."""
-    base = config.replace(
+    if config.text.encoder is not None:  # a linear model reads words
+        shared = {name: getattr(config.train, name) for name in FOR_ALL}
+        base = preset("best").replace(data=asdict(config.data), train=shared)
+    else:
+        base = config
+    base = base.replace(
         # Words on both sides of an unknown one are no pair.
-        text={"unknown": "keep", "encoder": None, "vectors": None},
+        text={"unknown": "keep", "vectors": None},
         model={"architecture": kind},
     )
     # A regression over all classes at once; an SVM has one plane per class anyway.

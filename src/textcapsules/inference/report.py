@@ -139,7 +139,7 @@ def make_report(
     lead: str = "",
     method: str | None = None,
     n_examples: int = 5,
-    n_sampled: int = 50,
+    n_sampled: int | None = None,
     tables: Sequence[ReportTable] = (),
     confusion: NDArray | None = None,
     corpus: Corpus | None = None,
@@ -157,7 +157,8 @@ def make_report(
         lead: a few sentences below the title.
         method: what a phrase's strength is (see `explain`).
         n_examples: how many of the best and of the worst texts are shown.
-        n_sampled: texts on which explanations are tested and routing is followed.
+        n_sampled: texts on which explanations are tested and routing is followed; by
+            default 50, or 20 on an encoder, which reads every deletion anew.
         tables: further tables, shown beside the results.
         confusion: a matrix of other texts, shown where these carry several labels.
         corpus: the texts that the model learnt from. A rival learns from them too.
@@ -183,6 +184,8 @@ def make_report(
     if can_explain(classifier):
         order = np.argsort(-certainty(scores, targets, thresholds, several=several))
         best = pick_best(examples, order, right, n_examples)
+        if n_sampled is None:
+            n_sampled = 50 if classifier.config.text.encoder is None else 20
         sizes = (n_examples, n_sampled)
         explained = explain_examples(
             classifier, examples, best, method, sizes, on_stage

@@ -186,8 +186,6 @@ def write_report(
         corpus=corpus,
         rival=rival,
         confusion=matrix,
-        # Every deletion is encoded anew.
-        n_sampled=50 if classifier.config.text.encoder is None else 20,
     )
     write_text(folder / "report.html", render_report(report))
     return folder / "report.html"
