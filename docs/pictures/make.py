@@ -126,8 +126,8 @@ def take_pages_written(driver: Any, demo: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "page.html")
 
-        def explain(*texts: str, method: str = "couplings") -> str:
-            run("explain", demo / "model", *texts, "--method", method, "--out", page)
+        def explain(*texts: str) -> str:
+            run("explain", demo / "model", *texts, "--out", page)
             return page.as_uri()
 
         def take(
@@ -139,7 +139,6 @@ def take_pages_written(driver: Any, demo: Path) -> None:
         take("explanation", explain(TWO_LABELS, THREE_LABELS), ".cards")
         take("dark", page.as_uri(), ".cards", dark=True)
         take("limits", explain(MISSED, UNKNOWN), ".cards")
-        take("contributions", explain(TWO_LABELS, method="contributions"), ".cards")
         take("strengths", explain(THREE_LABELS), "#strengths ~ *")
         report = (demo / "report.html").as_uri()
         take("labels", report, "#labels ~ ul > li:nth-child(-n+6)", width=1000)
