@@ -52,7 +52,7 @@ __all__ = [
     "training_texts",
 ]
 
-FOLDS = 5  # parts into which the training texts are cut to look for wrong labels
+FOLDS = 3  # parts into which the training texts are cut to look for wrong labels
 
 
 class ReportTable(NamedTuple):
