@@ -100,6 +100,7 @@ class Highlight(NamedTuple):
     words: int
     unclaimed: float | None = None  # share of the text that no label claimed
     background: float | None = None  # and that the background did
+    outside: bool = False  # of the training topics
 
 
 def highlight(
@@ -132,6 +133,7 @@ def highlight(
         explanation.words,
         explanation.leak,
         explanation.orphan_share,
+        explanation.outside,
     )
 
 

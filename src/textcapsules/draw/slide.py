@@ -201,7 +201,8 @@ def legend_lines(found: Highlight) -> list[list[Part]]:
                 break
             parts.append(said)
         lines.append(parts)
-    return lines or [[("No label.", LIGHT.soft, False)]]
+    none = ": outside the training topics." if found.outside else "."
+    return lines or [[(f"No label{none}", LIGHT.soft, False)]]
 
 
 def line_width(parts: list[Part]) -> float:

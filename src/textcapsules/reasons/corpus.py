@@ -18,10 +18,11 @@ of the others. Each side gets `PRIOR` words more, shared out as in all texts tog
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, islice
 from math import log
+from typing import NamedTuple
 
 from textcapsules.data.example import Example
 from textcapsules.model.capsnet import CapsuleNetwork
@@ -73,6 +74,37 @@ class StrengthSums:
         return tuple(PhraseTotal(text, *sums) for text, sums in ordered)
 
 
+class Word(NamedTuple):
+    """A word of a text, and which of the text's tokens make it up."""
+
+    text: str
+    start: int
+    end: int
+
+
+def whole_words(tokens: Sequence[TokenSpan], *, in_pieces: bool) -> list[Word]:
+    """Return the words of a text; word pieces that touch are one word.
+
+    >>> spans = TokenSpan("pass", 0, 4), TokenSpan("word", 4, 8), TokenSpan("!", 8, 9)
+    >>> [word.text for word in whole_words(spans, in_pieces=True)]
+    ['password', '!']
+    """
+    words: list[Word] = []
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1] if place and in_pieces else None
+        if (
+            before is not None
+            and before.end == token.start
+            and before.text[-1:].isalnum()
+            and token.text[:1].isalnum()
+        ):
+            text, start, _ = words.pop()
+            words.append(Word(text + token.text, start, place + 1))
+        else:
+            words.append(Word(token.text, place, place + 1))
+    return words
+
+
 class LabelSums:
     """The sums of one label so far."""
 
@@ -80,14 +112,14 @@ class LabelSums:
         self.label, self.n_words = label, 0
         self.phrases, self.words = StrengthSums(), StrengthSums()
 
-    def add(self, tokens: tuple[TokenSpan, ...], label: LabelExplanation) -> None:
+    def add(self, words: Sequence["Word"], label: LabelExplanation) -> None:
         """Add the phrases and words of one text."""
         for phrase in label.phrases:
             if trimmed := trim_phrase(phrase.text.lower()):
                 self.phrases.add(trimmed, phrase.strength)
-        for token, strength in zip(tokens, label.tokens, strict=True):
-            self.words.add(token.text, strength)
-        self.n_words += len(tokens)
+        for text, start, end in words:
+            self.words.add(text, sum(label.tokens[start:end]))
+        self.n_words += len(words)
 
     def strongest(self, top: int) -> LabelPhrases:
         """Return the strongest phrases and words, whatever other labels have."""
@@ -212,18 +244,20 @@ def explain_corpus(
     labels = [LabelSums(name) for name in classifier.labels.names]
     orphan, errors = LabelSums(ORPHAN), Mistakes(mistakes)
     counts: Counter[str] = Counter()  # of words in all texts
+    in_pieces = classifier.tokenizer.rule == "pieces"
     n_texts, n_read, leak, orphan_share = 0, 0, 0.0, 0.0
     for explanation in explain_stream(classifier, examples, method, on_texts):
         n_texts += 1
         n_read += bool(explanation.tokens)
         leak += explanation.leak or 0.0
         orphan_share += explanation.orphan_share or 0.0
-        counts.update(token.text for token in explanation.tokens)
+        words = whole_words(explanation.tokens, in_pieces=in_pieces)
+        counts.update(word.text for word in words)
         for sums, label in zip(labels, explanation.labels, strict=True):
             if label.predicted:
-                sums.add(explanation.tokens, label)
+                sums.add(words, label)
         if explanation.orphan is not None:
-            orphan.add(explanation.tokens, explanation.orphan)
+            orphan.add(words, explanation.orphan)
         mistake = find_mistake(classifier, explanation)
         if mistake is not None:
             errors.add(mistake)

@@ -6,9 +6,11 @@ phrases that these propose, and predicts again, all phrases of a batch at once
 read: `BatchSource`, `TextSource` and `LabelSource` hold what is needed for that.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -178,9 +180,11 @@ class TextSource(NamedTuple):
         parts = (part[self.row, column, :top].tolist() for part in picked[:3])
         tokens = self.batch.strengths.tokens[self.row, :, column]
         places = self.located.places
+        begins = self.sentence_begins()
         for start, end, strength in zip(*parts, strict=True):
             if strength <= 0:
                 break
+            start, end = strongest_sentence(begins, tokens, start, end)
             first, last = tidy(self.text, places, tokens, start, end)
             place = places[first][0], places[last - 1][1]
             # Without an "and" two clauses may run together: an effect, no reason.
@@ -189,6 +193,12 @@ class TextSource(NamedTuple):
             if not self.batch.strengths.of_ngrams:
                 strength = float(tokens[first:last].sum())
             yield place, strength
+
+    def sentence_begins(self) -> list[int]:
+        """Return the tokens that begin a sentence."""
+        places = self.located.places
+        starts = [start for start, _ in sentence_places(self.text)]
+        return [bisect_left(places, (start, start)) for start in starts]
 
     def to_try(self, wanted: Sequence[int]) -> list[Place]:
         """Return the phrases to be deleted, those of the wanted classes first."""
@@ -210,6 +220,18 @@ class TextSource(NamedTuple):
             pairs = self.candidates(batch.proposed[0], column, OTHER_CANDIDATES)
             found.update(dict.fromkeys(place for place, _ in pairs))
         return list(found)
+
+
+def strongest_sentence(
+    begins: Sequence[int], strengths: NDArray, start: int, end: int
+) -> tuple[int, int]:
+    """Return the part of a phrase that lies in one sentence, the strongest such part.
+
+    >>> strongest_sentence([0, 3], np.array([0.1, 0.2, 0.1, 0.3, 0.2]), 1, 5)
+    (3, 5)
+    """
+    cuts = [start, *(begin for begin in begins if start < begin < end), end]
+    return max(pairwise(cuts), key=lambda part: float(strengths[slice(*part)].sum()))
 
 
 class LabelSource(NamedTuple):
