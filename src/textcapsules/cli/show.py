@@ -101,7 +101,7 @@ def folder_name(folder: Path | str) -> str:
 
     A link keeps its own name.
 
-    >>> folder_name("/home/me/runs/demo/model"), folder_name("runs/tickets/")
+    >>> folder_name("runs/demo/model"), folder_name("runs/tickets/")
     ('demo/model', 'tickets')
     """
     path = Path(folder)

@@ -227,8 +227,7 @@ def fit_shifts(
         penalty = pull * at[1] ** 2 + label_pull * np.square(at[2:]).sum()
         return float(misfit + penalty + slope_pull * (at[0] - 1) ** 2)
 
-    now = loss(at)
-    for _ in range(MAX_STEPS):
+    def step(at: NDArray) -> NDArray:
         p = sigmoid(at[0] * x + at[1] + at[2:])
         error, weight = p - truth, p * (1 - p)  # (N, J)
         own_gradient = error.sum(0) + 2 * label_pull * at[2:]
@@ -244,17 +243,9 @@ def fit_shifts(
         scaled = border / diagonal
         left, right = corner - scaled @ border.T, gradient - scaled @ own_gradient
         pair = np.linalg.lstsq(left, right)[0]
-        step = np.concatenate([pair, (own_gradient - pair @ border) / diagonal])
-        share = 1.0
-        while share > 1e-6 and loss(at - share * step) > now:
-            share /= 2
-        moved = at - share * step
-        before, now = now, loss(moved)
-        if now >= before:
-            break
-        at = moved
-        if before - now < 1e-12 * (1 + before):
-            break
+        return np.concatenate([pair, (own_gradient - pair @ border) / diagonal])
+
+    at = descend(loss, step, at)
     return float(at[0]), at[1] + at[2:]
 
 
@@ -281,10 +272,7 @@ def default_ridge(logits: NDArray, truth: NDArray) -> float:
 def fit_biases(
     logits: NDArray, truth: NDArray, ridge: float
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return the slope α and biases β (J,) of `label_thresholds`, by Newton's method.
-
-    A step that would not lower the loss is halved until it does.
-    """
+    """Return slope α and biases β (J,) of `label_thresholds`, by Newton's method."""
     n_labels = logits.shape[1]
     spread = np.eye(n_labels) - 1 / n_labels  # β - mean β, as a product
     at: NDArray = np.concatenate([[1.0], np.zeros(n_labels)])  # α, then β
@@ -295,8 +283,7 @@ def fit_biases(
         biases = ridge * np.square(spread @ at[1:]).sum()
         return float(misfit + biases + SLOPE_RIDGE * (at[0] - 1) ** 2)
 
-    now = loss(at)
-    for _ in range(MAX_STEPS):
+    def step(at: NDArray) -> NDArray:
         p = sigmoid(at[0] * logits + at[1:])
         error, weight = p - truth, p * (1 - p)  # (N, J)
         slope_gradient = (error * logits).sum() + 2 * SLOPE_RIDGE * (at[0] - 1)
@@ -306,8 +293,19 @@ def fit_biases(
         curvature[0, 0] = (weight * logits**2).sum() + 2 * SLOPE_RIDGE
         curvature[0, 1:] = curvature[1:, 0] = (weight * logits).sum(0)
         curvature[1:, 1:] = np.diag(weight.sum(0)) + 2 * ridge * spread
-        step = np.linalg.lstsq(curvature, gradient)[0]
-        share = 1.0
+        return np.linalg.lstsq(curvature, gradient)[0]
+
+    at = descend(loss, step, at)
+    return float(at[0]), at[1:]
+
+
+def descend(
+    loss: Callable[[NDArray], float], step_at: Callable[[NDArray], NDArray], at: NDArray
+) -> NDArray:
+    """Return where Newton's steps end; one that does not lower the loss is halved."""
+    now = loss(at)
+    for _ in range(MAX_STEPS):
+        step, share = step_at(at), 1.0
         while share > 1e-6 and loss(at - share * step) > now:
             share /= 2
         moved = at - share * step
@@ -317,7 +315,7 @@ def fit_biases(
         at = moved
         if before - now < 1e-12 * (1 + before):
             break
-    return float(at[0]), at[1:]
+    return at
 
 
 def logit(scores: NDArray) -> NDArray[np.float64]:
