@@ -126,6 +126,7 @@ def test_common_options_are_few_and_the_ones_people_ask_for() -> None:
             "epochs",
             "batch_size",
             "learning_rate",
+            "encoder_training",
             "patience",
             "thresholds",
             "seed",

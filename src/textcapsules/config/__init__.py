@@ -10,6 +10,7 @@ on `best`, or on `encoder-frozen` if it names an encoder (`default_preset`).
 from textcapsules.config.run import (
     DEFAULT_PRESET,
     ENCODER_PRESET,
+    ENCODER_PRESETS,
     FORMER,
     FORMER_SECTIONS,
     PRESETS,
@@ -40,6 +41,7 @@ __all__ = [
     "CLASSIC",
     "DEFAULT_PRESET",
     "ENCODER_PRESET",
+    "ENCODER_PRESETS",
     "FORMER",
     "FORMER_SECTIONS",
     "PRESETS",

@@ -23,6 +23,7 @@ from textcapsules.config.sections import (
 __all__ = [
     "DEFAULT_PRESET",
     "ENCODER_PRESET",
+    "ENCODER_PRESETS",
     "FORMER",
     "FORMER_SECTIONS",
     "PRESETS",
@@ -103,6 +104,7 @@ FORMER: dict[tuple[str, str], Any] = {
 # The preset of a run that names none, on the command line and in a file of options:
 # without a pretrained encoder, and with one.
 DEFAULT_PRESET, ENCODER_PRESET = "best", "encoder-frozen"
+ENCODER_PRESETS = (ENCODER_PRESET,)  # they need an encoder
 
 # Former names of sections: files and records that have them stay readable.
 FORMER_SECTIONS = {"rival": "baseline"}

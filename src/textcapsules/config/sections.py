@@ -160,7 +160,7 @@ class TextConfig(Checked):
         "Pretrained encoder whose states replace word vectors: a folder with "
         "config.json, tokenizer.json and safetensors, a name of the Hugging Face hub "
         "such as thenlper/gte-small, or all-MiniLM-L6-v2 if its package is installed. "
-        "It reads a text sentence by sentence, and its weights are not trained",
+        "It reads a text sentence by sentence; see --encoder-training",
         common=True,
     )
     encode_by: Literal["sentences", "clauses"] = option(
@@ -506,6 +506,30 @@ class TrainConfig(Checked):
         1.0,
         "Factor on the learning rate for word vectors that come from --vectors",
         low=0.0,
+    )
+    encoder_training: Literal["frozen", "light", "tuned"] = option(
+        "frozen",
+        "What training does with the weights of --encoder. frozen: nothing, so that "
+        "its states are computed once, and a CPU trains in minutes; light: the last "
+        "--encoder-layers learn, on the states below them; tuned: all weights learn, "
+        "which takes a GPU, or a CPU many minutes",
+        common=True,
+    )
+    encoder_layers: int = option(
+        2, "Last layers of the encoder that learn with --encoder-training light", low=1
+    )
+    encoder_rate: float = option(
+        3e-5,
+        "Learning rate of the encoder's last layer, where the encoder learns. It rises "
+        "and falls as --learning-rate does. Lower it if dev accuracy falls",
+        above=0.0,
+    )
+    encoder_decay: float = option(
+        0.9,
+        "Factor on --encoder-rate for every layer further down, where the encoder "
+        "learns (1: the same rate for all)",
+        above=0.0,
+        high=1.0,
     )
     rate_decay: float = option(
         1.0, "Factor on the learning rate after every epoch", low=0.0

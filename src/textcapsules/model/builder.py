@@ -33,7 +33,7 @@ from textcapsules.model.layers import (
 )
 from textcapsules.model.network import Network
 from textcapsules.model.routing import RoutingOptions
-from textcapsules.text.encoder import EncoderEmbedding, SentenceStates
+from textcapsules.text.encoder import EncoderEmbedding
 
 __all__ = [
     "System",
@@ -74,7 +74,7 @@ def build_system(
     vectors: Tensor | None = None,
     extra: Tensor | None = None,
     word_classes: Tensor | None = None,
-    states: SentenceStates | None = None,
+    encoder: EncoderEmbedding | None = None,
 ) -> System:
     """Build what a whole configuration describes, with fresh weights or unfitted.
 
@@ -99,7 +99,7 @@ def build_system(
         baseline=config.baseline,
         several=several,
         word_classes=word_classes,
-        states=states,
+        encoder=encoder,
     )
 
 
@@ -114,7 +114,7 @@ def build_network(
     baseline: BaselineConfig | None = None,
     several: bool = False,
     word_classes: Tensor | None = None,
-    states: SentenceStates | None = None,
+    encoder: EncoderEmbedding | None = None,
 ) -> Any:  # which kind, the configuration decides
     """Build the network a configuration describes, with fresh weights.
 
@@ -129,7 +129,7 @@ def build_network(
         baseline: further options of networks that are no capsule networks.
         several: whether a text may have several classes, for those networks.
         word_classes: (n_words,) kinds of words, for the lr-lstm.
-        states: of a pretrained encoder, in place of word vectors.
+        encoder: a pretrained one, in place of word vectors.
     """
     baseline = baseline or BaselineConfig()
     if config.architecture in CHARACTERS:
@@ -141,8 +141,8 @@ def build_network(
             length=max_tokens,
             several=several,
         )
-    if states is not None:
-        embedding = EncoderEmbedding(states)
+    if encoder is not None:
+        embedding = encoder
     else:
         if vectors is None:
             vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
@@ -158,7 +158,7 @@ def build_network(
             several=several,
             word_classes=word_classes,
         )
-    if states is not None:  # the host looks up which sentences are in a batch
+    if encoder is not None:  # the host looks up which sentences are in a batch
         network.capturable = False
     return network
 

@@ -473,11 +473,16 @@ def setup_files(config: RunConfig) -> tuple[str, ...]:
     )
 
 
+def encoder_of(network: System) -> EncoderEmbedding | None:
+    """Return the pretrained encoder that a network has in place of word vectors."""
+    layers = () if isinstance(network, ClassicSystem) else network.children()
+    return next((each for each in layers if isinstance(each, EncoderEmbedding)), None)
+
+
 def encoder_states(network: System) -> SentenceStates | None:
     """Return the encoder states that a network reads in place of word vectors."""
-    layers = () if isinstance(network, ClassicSystem) else network.children()
-    states = (each.states for each in layers if isinstance(each, EncoderEmbedding))
-    return next(states, None)
+    encoder = encoder_of(network)
+    return None if encoder is None else encoder.states
 
 
 def weights_file(config: RunConfig) -> str:
@@ -582,7 +587,7 @@ def load_network(
             n_words=n_words - n_extra,
             n_classes=n_classes,
             extra=extra,
-            states=states,
+            encoder=None if states is None else EncoderEmbedding(states),
         )
         if isinstance(network, ClassicSystem):
             network.load(path)

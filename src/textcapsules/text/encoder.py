@@ -5,8 +5,9 @@ XLM-R, ...) can stand under a network in place of word vectors. Its files come f
 folder, from an installed package that carries them (`PACKAGES`), or from the hub. Only
 `config.json`, `tokenizer.json` and safetensors files are read, never code or pickles.
 
-The encoder is frozen: its weights do not change in training. So the states of a
-sentence never change either, and each sentence is encoded once (`SentenceStates`).
+Here the encoder is frozen: its weights do not change. So the states of a sentence never
+change either, and each sentence is encoded once (`SentenceStates`). How its weights can
+learn with the network above is in `text.encoder_training`.
 
 States are defined in float32. A CPU that multiplies bfloat16 natively computes the
 products of the encoder's linear layers in it, 1.7 times as fast, and everything
@@ -49,10 +50,15 @@ __all__ = [
     "EncoderEmbedding",
     "PretrainedEncoder",
     "SentenceStates",
+    "batches",
+    "build_model",
     "find_encoder",
+    "freeze",
     "is_installed",
+    "join_states",
     "load_encoder",
     "multiplies_bfloat16",
+    "own_name",
     "read_encoder",
 ]
 
@@ -151,7 +157,7 @@ def assemble(
     folder: Path, values: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[PieceTokenizer, "SentenceStates"]:
     """Return the tokenizer of a folder, and the encoder of these weights."""
-    model = build_model(values, tensors, folder)
+    model = freeze(build_model(values, tensors, folder))
     tokenizer = PieceTokenizer.load(
         folder / "tokenizer.json", max_pieces=longest_sentence(model)
     )
@@ -293,9 +299,9 @@ def damaged(path: Path, error: Exception) -> ModelFolderError:
 
 
 def build_model(
-    values: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path | str
 ) -> Any:
-    """Return the encoder in float32, in evaluation mode, without gradients."""
+    """Return the encoder of these weights in float32; errors name its folder."""
     from transformers import AutoConfig, AutoModel
 
     kind = str(values.get("model_type"))
@@ -311,8 +317,7 @@ def build_model(
             f"encoder must be of a kind that the installed transformers knows; got "
             f"{kind!r} in {folder}. Update transformers, or name another encoder."
         ) from error
-    prefix = getattr(model, "base_model_prefix", "") + "."
-    own = {key.removeprefix(prefix): value.float() for key, value in tensors.items()}
+    own = {own_name(model, key): value.float() for key, value in tensors.items()}
     missing = set(model.state_dict()) - set(own)
     needed = {
         key for key in missing if "pooler" not in key and "position_ids" not in key
@@ -330,7 +335,17 @@ def build_model(
             f"encoder must have weights that fit its config.json; got others in "
             f"{folder}. Restore its files, or name another encoder."
         ) from error
-    model = model.float().eval().requires_grad_(False)
+    return model.float().eval()
+
+
+def own_name(model: Any, key: str) -> str:
+    """Return what a model calls the weight that a file has under this key."""
+    return key.removeprefix(getattr(model, "base_model_prefix", "") + ".")
+
+
+def freeze(model: Any) -> Any:
+    """Take a model's gradients away, and use the CPU's products in bfloat16."""
+    model.eval().requires_grad_(False)
     if multiplies_bfloat16():
         use_bfloat16(model)
     return model
@@ -406,6 +421,7 @@ class SentenceStates:
         tensors: Mapping[str, Tensor],
     ) -> None:
         self.model, self.settings, self.tensors = model, dict(settings), dict(tensors)
+        self.tokenizer = tokenizer
         self.size: int = model.config.hidden_size
         self.cached_numbers, self.n_cached = CACHED_NUMBERS, 0
         self.lock = threading.Lock()  # a service may score in several threads
@@ -497,28 +513,36 @@ class SentenceStates:
 
         The rows are those of `PieceTokenizer`.
         """
-        rows = ids.cpu().numpy()
-        sentences = [
+        texts, pieces_of = self.split(ids)
+        found = self.find(pieces_of, ids.device)
+        return join_states(texts, found, ids, self.size)
+
+    def split(
+        self, ids: Tensor
+    ) -> tuple[list[list[bytes]], dict[bytes, NDArray[np.int64]]]:
+        """Return the sentences of documents (B, T) by their keys, and their pieces."""
+        texts = [
             split_sentences(row[row > 0], self.n_pieces, self.max_pieces)
-            for row in rows
+            for row in ids.cpu().numpy()
         ]
-        pieces_of = {pieces.tobytes(): pieces for text in sentences for pieces in text}
+        pieces_of = {pieces.tobytes(): pieces for text in texts for pieces in text}
         pieces_of.pop(b"", None)  # of a text without words
-        states = torch.zeros(*ids.shape, self.size, device=ids.device)
+        keys = [[pieces.tobytes() for pieces in text if len(pieces)] for text in texts]
+        return keys, pieces_of
+
+    def find(
+        self, pieces_of: Mapping[bytes, NDArray[np.int64]], device: torch.device
+    ) -> dict[bytes, Tensor]:
+        """Return the states of sentences, encoded now unless they are remembered."""
         with self.lock:
             unknown = {k: pieces_of[k] for k in pieces_of if k not in self.cache}
-            fresh = self.encode(unknown, ids.device)
-            for row, text in enumerate(sentences):
-                parts = [self.known(pieces.tobytes(), fresh) for pieces in text]
-                joined = torch.cat(parts).to(ids.device)
-                states[row, : len(joined)] = joined
+            fresh = self.encode(unknown, device)
+            found = {key: self.known(key, fresh) for key in pieces_of}
             self.remember(fresh)
-        return states
+        return found
 
     def known(self, key: bytes, fresh: Mapping[bytes, Tensor]) -> Tensor:
-        """Return the states of an encoded sentence; an empty one has none."""
-        if not key:
-            return torch.zeros(0, self.size, dtype=torch.float16)
+        """Return the states of an encoded sentence."""
         if key in fresh:
             return fresh[key]
         self.cache.move_to_end(key)
@@ -559,8 +583,14 @@ class SentenceStates:
         self, sentences: Sequence[NDArray[np.int64]], device: torch.device
     ) -> list[Tensor]:
         """Return the last hidden states of some sentences, without special tokens."""
-        n_before, n_after = len(self.before), len(self.after)
-        longest = max(map(len, sentences)) + n_before + n_after
+        states = self.model(**self.inputs(sentences, device)).last_hidden_state
+        return self.without_special(states, sentences)
+
+    def inputs(
+        self, sentences: Sequence[NDArray[np.int64]], device: torch.device
+    ) -> dict[str, Tensor]:
+        """Return what the model reads: pieces with special tokens, and their mask."""
+        longest = max(map(len, sentences)) + len(self.before) + len(self.after)
         padding = getattr(self.model.config, "pad_token_id", None) or 0
         ids = np.full((len(sentences), longest), padding, dtype=np.int64)
         mask = np.zeros_like(ids)
@@ -571,15 +601,38 @@ class SentenceStates:
                 *self.after,
             ]
             ids[row, : len(whole)], mask[row, : len(whole)] = whole, 1
-        output = self.model(
-            input_ids=torch.from_numpy(ids).to(device),
-            attention_mask=torch.from_numpy(mask).to(device),
-        )
-        states = output.last_hidden_state  # (B, T, E)
+        return {
+            "input_ids": torch.from_numpy(ids).to(device),
+            "attention_mask": torch.from_numpy(mask).to(device),
+        }
+
+    def without_special(
+        self, states: Tensor, sentences: Sequence[NDArray[np.int64]]
+    ) -> list[Tensor]:
+        """Return the states (T, E) of each sentence among those of a batch."""
+        first = len(self.before)
         return [
-            states[row, n_before : n_before + len(pieces)]
+            states[row, first : first + len(pieces)]
             for row, pieces in enumerate(sentences)
         ]
+
+
+def join_states(
+    texts: Sequence[Sequence[bytes]],
+    found: Mapping[bytes, Tensor],
+    ids: Tensor,
+    size: int,
+) -> Tensor:
+    """Return the states (B, T, E) of documents (B, T), given those of sentences.
+
+    Zero where there is padding.
+    """
+    rows = []
+    for text in texts:
+        parts = [found[key].to(ids.device, torch.float32) for key in text]
+        rows.append(torch.cat(parts) if parts else torch.zeros(0, size).to(ids.device))
+    joined = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    return F.pad(joined, (0, 0, 0, ids.shape[1] - joined.shape[1]))
 
 
 class EncoderEmbedding(nn.Module):
@@ -591,8 +644,21 @@ class EncoderEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) rows of `PieceTokenizer` to states (B, T, E), zero for padding."""
-        states = F.layer_norm(self.states.of(ids), (self.states.size,))
+        states = F.layer_norm(self.read(ids), (self.embedding_dim,))
         return states * (ids > 0).unsqueeze(2)
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Return the states (B, T, E) of documents."""
+        return self.states.of(ids)
+
+    def encode_all(
+        self,
+        documents: Iterable[NDArray],
+        device: torch.device,
+        on_encode: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Compute once what training does not change; see `SentenceStates`."""
+        self.states.encode_all(documents, device, on_encode)
 
 
 def batches(keys: Sequence[bytes], lengths: Sequence[int]) -> Iterator[list[bytes]]:

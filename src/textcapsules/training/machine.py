@@ -26,7 +26,7 @@ from textcapsules.config import (
 from textcapsules.model.builder import build_system
 from textcapsules.model.routing import squash_capsules
 
-__all__ = ["awake", "check_memory", "enough_memory", "total_memory"]
+__all__ = ["awake", "check_memory", "device_memory", "enough_memory", "total_memory"]
 
 COPIES = 4  # in training: weights, gradient and Adam's two moments
 log = logging.getLogger(__name__)
@@ -63,6 +63,13 @@ def total_memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def device_memory(device: torch.device) -> int | None:
+    """Return the memory of the device that trains, in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return total_memory()
 
 
 def largest_options(config: RunConfig) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from textcapsules.base.errors import TextCapsulesError
 from textcapsules.config import RunConfig, TrainConfig
+from textcapsules.text.encoder_training import LearningEncoder
 
 __all__ = [
     "AveragedWeights",
@@ -42,6 +43,8 @@ def make_optimiser(
 def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
     """Return the parameters that Adam updates, grouped by learning rate and decay.
 
+    An encoder has its own rate, lower by a factor for every layer further down.
+
     Word vectors from a file are good already and may have a lower rate; those drawn at
     random take the same rate as the rest. Only the weights of products decay: large
     biases and gains are no sign of overfitting, and the vector of a rare word would
@@ -50,6 +53,7 @@ def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, An
     share = 1.0 if config.text.vectors is None else config.train.vector_rate
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Embedding)]
     words = {id(layer.weight) for layer in layers}
+    in_encoder = encoder_shares(network, config.train)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
@@ -57,13 +61,28 @@ def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, An
         is_word = id(parameter) in words
         # A capsule's bias may have several dimensions, so its name decides.
         spared = is_word or parameter.ndim < 2 or "bias" in name.rpartition(".")[2]
-        key = share if is_word else 1.0, 0.0 if spared else config.train.weight_decay
+        rate = in_encoder.get(parameter, share if is_word else 1.0)
+        key = rate, 0.0 if spared else config.train.weight_decay
         groups.setdefault(key, []).append(parameter)
     # A fixed order, since checkpoints store the moments by number.
     return [
         {"params": groups[key], "share": key[0], "weight_decay": key[1]}
-        for key in sorted(groups, key=lambda key: (key[0] != 1, -key[1]))
+        for key in sorted(groups, key=lambda key: (key[0] != 1, -key[0], -key[1]))
     ]
+
+
+def encoder_shares(network: nn.Module, train: TrainConfig) -> dict[nn.Parameter, float]:
+    """Return the learning rate of each weight of an encoder, as a share of the run's.
+
+    So it follows the run's schedule.
+    """
+    share = train.encoder_rate / train.learning_rate
+    return {
+        parameter: share * train.encoder_decay**depth
+        for part in network.children()
+        if isinstance(part, LearningEncoder)
+        for depth, parameter in part.learning_parameters()
+    }
 
 
 class AveragedWeights:

@@ -22,9 +22,15 @@ from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
+from textcapsules.model.classifier import pick_device
 from textcapsules.model.network import word_embedding
 from textcapsules.text.encode import Cuts, Encoder, word_ids
-from textcapsules.text.encoder import load_encoder
+from textcapsules.text.encoder import (
+    EncoderEmbedding,
+    PretrainedEncoder,
+    load_encoder,
+)
+from textcapsules.text.encoder_training import LearningEncoder
 from textcapsules.text.lexicon import word_classes
 from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
 from textcapsules.text.vectors import (
@@ -38,7 +44,7 @@ from textcapsules.text.vectors import (
 )
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 from textcapsules.training.calibrate import UNCALIBRATED
-from textcapsules.training.machine import check_memory
+from textcapsules.training.machine import check_memory, device_memory
 from textcapsules.training.resolve import resolve
 
 __all__ = [
@@ -99,20 +105,20 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         n_trained = FIRST_PIECE
     else:
         tokenizer, n_trained = build_tokenizer(config, corpus)
-    encoder = Encoder(config, tokenizer, keep_parses=True)
-    train, train_cuts = encode_examples(
-        encoder, corpus.train, corpus.labels, learn=True
-    )
+    reader = Encoder(config, tokenizer, keep_parses=True)
+    train, train_cuts = encode_examples(reader, corpus.train, corpus.labels, learn=True)
     source = config.data.dev or "the dev texts"
-    dev, dev_cuts = encode_examples(encoder, corpus.dev, corpus.labels, source=source)
+    dev, dev_cuts = encode_examples(reader, corpus.dev, corpus.labels, source=source)
     check_memory(config, n_trained, len(corpus.labels))
     words = tokenizer.words[:n_trained], tokenizer.words[n_trained:]
     if pretrained is not None:
-        vectors, extra, vector_facts = None, None, {"file": None, **pretrained.facts}
+        vectors, extra = None, None
+        vector_facts = {"file": None, **pretrained.facts, **how_trained(config)}
     else:
         vectors, extra, vector_facts = build_vectors(config, *words, train)
     if vectors is not None:
         config = config.replace(model={"embedding_size": vectors.shape[1]})
+    encoder = None if pretrained is None else encoder_for(config, pretrained)
     torch.manual_seed(config.train.seed)
     network = build_system(
         config,
@@ -121,7 +127,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         vectors=vectors,
         extra=extra,
         word_classes=sentiment_classes(config, words[0]),
-        states=None if pretrained is None else pretrained.states,
+        encoder=encoder,
     )
     embedding = word_embedding(network)
     if embedding is not None:
@@ -142,6 +148,29 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         "cut": cuts.to_dict(config.text.max_tokens),
     }
     return Prepared(config, corpus, tokenizer, network, train, dev, facts)
+
+
+def encoder_for(config: RunConfig, pretrained: PretrainedEncoder) -> EncoderEmbedding:
+    """Return the encoder, frozen or with the layers that are to learn."""
+    train = config.train
+    if train.encoder_training == "frozen":
+        return EncoderEmbedding(pretrained.states)
+    return LearningEncoder(
+        pretrained.states,
+        n_layers=train.encoder_layers if train.encoder_training == "light" else None,
+        memory=device_memory(pick_device(train.device)),
+    )
+
+
+def how_trained(config: RunConfig) -> dict[str, Any]:
+    """Return what the run's record says about the training of the encoder."""
+    train = config.train
+    facts: dict[str, Any] = {"training": train.encoder_training}
+    if train.encoder_training == "light":
+        facts["layers"] = train.encoder_layers
+    if train.encoder_training != "frozen":
+        facts |= {"rate": train.encoder_rate, "decay": train.encoder_decay}
+    return facts
 
 
 def sentiment_classes(config: RunConfig, words: list[str]) -> torch.Tensor | None:

@@ -7,7 +7,7 @@ from textcapsules.config import (
     CAPSULES,
     CHARACTERS,
     CLASSIC,
-    ENCODER_PRESET,
+    ENCODER_PRESETS,
     RunConfig,
 )
 from textcapsules.data.catalogue import CATALOGUE
@@ -88,10 +88,7 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
     if text.encoder is not None:
         check_encoder(config)
         return {"rule": rule}, "static"
-    if architecture in ENCODER_HEADS or config.preset == ENCODER_PRESET:
-        needs = f"the architecture {architecture}"
-        if config.preset == ENCODER_PRESET:
-            needs = f"the preset {config.preset}"
+    if (needs := what_needs_encoder(config)) is not None:
         raise ConfigError(
             f"encoder must be given for {needs}; got none. Name one with --encoder."
         )
@@ -104,6 +101,17 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
         "unknown": "keep" if architecture == "tree-lstm" else text.unknown,
     }
     return settled, resolve_embeddings(config)
+
+
+def what_needs_encoder(config: RunConfig) -> str | None:
+    """Return the choice that means nothing without a pretrained encoder, if any."""
+    if config.preset in ENCODER_PRESETS:
+        return f"the preset {config.preset}"
+    if config.model.architecture in ENCODER_HEADS:
+        return f"the architecture {config.model.architecture}"
+    if config.train.encoder_training != "frozen":
+        return f"--encoder-training {config.train.encoder_training}"
+    return None
 
 
 def check_encoder(config: RunConfig) -> None:

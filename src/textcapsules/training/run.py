@@ -28,13 +28,14 @@ from textcapsules.model.classifier import (
     Labels,
     TextClassifier,
     config_json,
-    encoder_states,
+    encoder_of,
     pick_device,
     read_run_config,
     write_config,
 )
 from textcapsules.model.network import Network
 from textcapsules.reasons.choice import measure_reasons
+from textcapsules.text.encoder_training import LearningEncoder
 from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.checkpoint import (
     LastEpoch,
@@ -253,8 +254,8 @@ def run_to_end(
             else:
                 device = pick_device(config.train.device)
                 network = prepared.network.to(device)
-                if (states := encoder_states(network)) is not None:
-                    states.encode_all(
+                if (encoder := encoder_of(network)) is not None:
+                    encoder.encode_all(
                         [*prepared.train.documents, *dev.documents], device, on_encode
                     )
                 progress = run_epochs(
@@ -321,6 +322,9 @@ def finish(
         start = {**start, "parameters": network.n_parameters()}
     else:
         network.load_state_dict(best.weights, strict=False)  # without frozen ones
+        if isinstance(encoder := encoder_of(network), LearningEncoder):
+            # Before the thresholds, which must suit the encoder that is saved.
+            network.embedding = encoder.frozen()
         network.eval()
     calibration = dev.calibrate(network)
     common = (calibration["threshold"],) * len(prepared.corpus.labels)
