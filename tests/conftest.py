@@ -8,6 +8,7 @@ import pytest
 import torch
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
+os.environ["TEXTCAPSULES_ENCODER"] = "none"  # tests name the encoder they want
 torch.set_num_threads(1)
 if not torch.cuda.is_available():  # Triton reads it when a kernel is declared
     os.environ["TRITON_INTERPRET"] = "1"

@@ -40,9 +40,9 @@ ORDER = """
     reasons.changes reasons.texts reasons.faithfulness reasons.choice reasons.corpus
     reasons.routing_inspection reasons
     training training.losses training.metrics training.calibrate training.resolve
-    training.machine training.prepare training.join training.selection training.outside
-    training.optimise training.checkpoint training.start training.steps training.loop
-    training.folder training.run
+    training.encoder_choice training.machine training.prepare training.join
+    training.selection training.outside training.optimise training.checkpoint
+    training.start training.steps training.loop training.folder training.run
     inference inference.evaluate inference.suspects inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray
     inference.estimator inference.label_pairs inference.reliability inference.rival

@@ -14,6 +14,7 @@ from textcapsules.model.classifier import TextClassifier
 from textcapsules.training import run
 from textcapsules.training.calibrate import THRESHOLD_RULES, Thresholds
 from textcapsules.training.loop import Trainer
+from tiny_encoder import write_encoder
 from toy import TINY, refusal, run_cli, toy_file, toy_rows, write_csv
 
 
@@ -287,13 +288,38 @@ def test_the_preset_of_encoders_needs_one(source):
     assert "encoder must be given for the preset encoder-frozen; got none" in message
 
 
-def test_an_installed_encoder_is_offered_to_those_without_one(source, monkeypatch):
-    from textcapsules.text import encoder
+def test_the_texts_decide_about_an_encoder(source, tmp_path, monkeypatch):
+    tiny = str(write_encoder(tmp_path / "tiny"))
+    monkeypatch.setenv("TEXTCAPSULES_ENCODER", tiny)
+    quick = ["--epochs", 1, "--filters", 4, "--capsule-types", 2, "--capsule-size", 4]
+    plain = ["--data", source, *quick, "--out", "m", "--overwrite"]
+    ran = run_cli("train", *plain)
+    assert ran.code == 0, ran.err
+    assert f"The pretrained encoder {tiny} read the texts: the variable" in ran.out
+    assert TextClassifier.load("m").config.preset == "encoder-frozen"
+    ran = run_cli("train", *plain, "--encoder", "none")
+    assert "encoder" not in ran.out
+    assert TextClassifier.load("m").config.text.encoder is None
+    monkeypatch.setenv("TEXTCAPSULES_ENCODER", "none")
+    ran = run_cli("train", *plain)
+    assert "Trained on words alone: the variable TEXTCAPSULES_ENCODER" in ran.out
 
-    monkeypatch.setattr(encoder, "is_installed", lambda _: True)
-    plain = ["--data", source, *TINY, "--epochs", 1, "--out", "m", "--overwrite"]
-    assert "--encoder all-MiniLM-L6-v2 usually" in run_cli("train", *plain).out
-    others = [*plain, "--architecture", "tfidf-lr"]
-    assert "--encoder" not in run_cli("train", *others).out
-    monkeypatch.setattr(encoder, "is_installed", lambda _: False)
-    assert "--encoder" not in run_cli("train", *plain).out
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--preset", "best"],
+        ["--unknown", "keep"],
+        ["--embedding-size", 8],
+        ["--architecture", "cnn"],
+        ["--encoder", "none"],
+    ],
+)
+def test_options_of_words_are_on_words(flags):
+    ran = run_cli("train", "--data", "tickets", *flags, "--print-config", "--json")
+    assert json.loads(ran.out.splitlines()[-1])["text"]["encoder"] is None
+
+
+def test_a_run_without_options_leaves_the_encoder_to_the_texts():
+    ran = run_cli("train", "--data", "tickets", "--print-config", "--json")
+    assert json.loads(ran.out.splitlines()[-1])["text"]["encoder"] == "auto"

@@ -60,7 +60,8 @@ def demo(
     with loading(quiet=json):
         from textcapsules.deploy.service.run import check_start
         from textcapsules.deploy.service.run import serve as run
-        from textcapsules.lab.demo import demo_config, installed_encoder, run_demo
+        from textcapsules.lab.demo import demo_config, run_demo
+        from textcapsules.text.encoder import installed_encoder
 
     if no_encoder and encoder is not None:
         raise ConfigError(

@@ -18,12 +18,14 @@ import typer
 
 from textcapsules.base.errors import ConfigError
 from textcapsules.config import (
+    AUTO,
     DEFAULT_PRESET,
     ENCODER_PRESET,
     PRESETS,
     SECTIONS,
     RunConfig,
     default_preset,
+    leaves_encoder_open,
     preset,
     read_config,
 )
@@ -165,7 +167,7 @@ Preset = Annotated[
     str | None,
     typer.Option(
         help=f"Set of defaults to start from: {', '.join(PRESETS)}. "
-        f"[dim]\\[default: {DEFAULT_PRESET}; {ENCODER_PRESET} with --encoder][/]",
+        f"[dim]\\[default: {DEFAULT_PRESET}, or {ENCODER_PRESET} on an encoder][/]",
         callback=show_defaults,
         is_eager=True,
     ),
@@ -182,7 +184,10 @@ HelpAll = Annotated[
 
 
 def config_flags(
-    *sections: str, short_help: bool = False, from_model: bool = False
+    *sections: str,
+    short_help: bool = False,
+    from_model: bool = False,
+    may_choose: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Give a command a flag for every field of some sections.
 
@@ -192,9 +197,12 @@ def config_flags(
         sections: names of sections of the configuration.
         short_help: show only the common options in --help.
         from_model: the defaults are those that a model was trained with.
+        may_choose: as for `resolve_config`.
     """
     names = [name for name, flag in FLAGS.items() if flag.section in sections]
     defaults = None if from_model else preset(DEFAULT_PRESET)
+    if defaults is not None and may_choose:
+        defaults = defaults.replace(text={"encoder": AUTO})
 
     def decorate(command: Callable) -> Callable:
         signature = inspect.signature(command)
@@ -264,9 +272,25 @@ def parse(flag: Flag, value: Any) -> Any:
 
 
 def resolve_config(
-    preset_name: str | None, file: Path | None, flags: dict[str, dict[str, Any]]
+    preset_name: str | None,
+    file: Path | None,
+    flags: dict[str, dict[str, Any]],
+    *,
+    may_choose: bool = False,
 ) -> RunConfig:
-    """Return the run: preset, then file, then flags; the later wins."""
+    """Return the run: preset, then file, then flags; the later wins.
+
+    Args:
+        preset_name: of --preset.
+        file: of --config.
+        flags: by section.
+        may_choose: whether the texts decide about an encoder if nothing given does.
+    """
+    text = flags.get("text", {})
+    if text.get("encoder") == "none":
+        flags = {**flags, "text": {**text, "encoder": None}}
+    elif may_choose and not (preset_name or file) and leaves_encoder_open(flags):
+        flags = {**flags, "text": {**text, "encoder": AUTO}}
     encoder = flags.get("text", {}).get("encoder")
     if file is not None:
         if preset_name is not None:

@@ -17,12 +17,12 @@ from textcapsules.cli.options import (
     resolve_config,
 )
 from textcapsules.cli.show import loading, percent, print_json, say, training_bar
-from textcapsules.config import CAPSULES, SECTIONS, RunConfig
+from textcapsules.config import SECTIONS
 
 __all__ = ["train"]
 
 
-@config_flags(*SECTIONS, short_help=True)
+@config_flags(*SECTIONS, short_help=True, may_choose=True)
 def train(
     flags: dict[str, dict[str, Any]],
     out: Annotated[
@@ -100,7 +100,7 @@ def train(
         with offer_resume(folder), training_bar(quiet=json) as watch:
             classifier = runs.resume(folder, epochs=epochs, **watch)
     else:
-        run = resolve_config(preset, config, flags)
+        run = resolve_config(preset, config, flags, may_choose=True)
         if print_config:
             print_json(run.to_dict()) if json else say(run.to_toml())
             return
@@ -118,7 +118,7 @@ def train(
                 **watch,
             )
     print_summary(folder, classifier)
-    offer_encoder(classifier.config)
+    print_encoder(classifier.record)
     if json:
         print_json({"folder": str(folder), **classifier.record})
 
@@ -140,22 +140,18 @@ def print_summary(folder: Path, classifier: Any) -> None:
     )
 
 
-def offer_encoder(config: RunConfig) -> None:
-    """Say that a pretrained encoder is installed, to those who trained without one.
-
-    It is no default: it knows one language, the model folder grows by 45 MB, and it
-    predicts some hundred texts per second where words alone do thousands.
-    """
-    from textcapsules.text.encoder import PACKAGES, is_installed
-
-    plain = config.text.encoder is None and config.text.vectors is None
-    if not plain or config.model.architecture not in CAPSULES:
+def print_encoder(record: dict[str, Any]) -> None:
+    """Print which encoder was taken where the texts had to decide, and why."""
+    choice = record.get("encoder_choice")
+    if choice is None:
         return
-    for name in filter(is_installed, PACKAGES):
+    name, reason = choice["encoder"], choice["reason"]
+    if name is None:
+        say(f"Trained on words alone: {reason}. --encoder names an encoder.")
+    else:
         say(
-            f"The pretrained encoder {name} is installed: for English texts, "
-            f"--encoder {name} usually gives better labels, in a slower and larger "
-            "model."
+            f"The pretrained encoder {name} read the texts: {reason}. --encoder none "
+            "trains on words alone: faster predictions, a smaller folder."
         )
 
 

@@ -8,6 +8,7 @@ on `best`, or on `encoder-frozen` if it names an encoder (`default_preset`).
 """
 
 from textcapsules.config.run import (
+    AUTO,
     DEFAULT_PRESET,
     ENCODER_PRESET,
     ENCODER_PRESETS,
@@ -18,8 +19,10 @@ from textcapsules.config.run import (
     current_sections,
     default_preset,
     from_dict,
+    leaves_encoder_open,
     preset,
     read_config,
+    rebase,
     restore,
 )
 from textcapsules.config.sections import (
@@ -36,6 +39,7 @@ from textcapsules.config.sections import (
 )
 
 __all__ = [
+    "AUTO",
     "CAPSULES",
     "CHARACTERS",
     "CLASSIC",
@@ -56,7 +60,9 @@ __all__ = [
     "current_sections",
     "default_preset",
     "from_dict",
+    "leaves_encoder_open",
     "preset",
     "read_config",
+    "rebase",
     "restore",
 ]

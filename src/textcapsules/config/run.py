@@ -11,6 +11,7 @@ from typing import Any
 from textcapsules.base.errors import ConfigError
 from textcapsules.base.files import read_regular
 from textcapsules.config.sections import (
+    CAPSULES,
     SECTIONS,
     BaselineConfig,
     DataConfig,
@@ -21,6 +22,7 @@ from textcapsules.config.sections import (
 )
 
 __all__ = [
+    "AUTO",
     "DEFAULT_PRESET",
     "ENCODER_PRESET",
     "ENCODER_PRESETS",
@@ -31,8 +33,10 @@ __all__ = [
     "current_sections",
     "default_preset",
     "from_dict",
+    "leaves_encoder_open",
     "preset",
     "read_config",
+    "rebase",
     "restore",
 ]
 
@@ -105,6 +109,15 @@ FORMER: dict[tuple[str, str], Any] = {
 # without a pretrained encoder, and with one.
 DEFAULT_PRESET, ENCODER_PRESET = "best", "encoder-frozen"
 ENCODER_PRESETS = (ENCODER_PRESET,)  # they need an encoder
+AUTO = (
+    "auto"  # in place of an encoder's name: the texts decide (training.encoder_choice)
+)
+
+# Options that say how words are read, which no encoder does.
+WORD_OPTIONS = {
+    "text": {f.name for f in fields(TextConfig)} - {"encode_by", "max_tokens"},
+    "model": {"embeddings", "embedding_size"},
+}
 
 # Former names of sections: files and records that have them stay readable.
 FORMER_SECTIONS = {"rival": "baseline"}
@@ -204,7 +217,41 @@ def default_preset(encoder: str | None) -> str:
     >>> default_preset(None), default_preset("thenlper/gte-small")
     ('best', 'encoder-frozen')
     """
-    return DEFAULT_PRESET if encoder is None else ENCODER_PRESET
+    return DEFAULT_PRESET if encoder in (None, AUTO) else ENCODER_PRESET
+
+
+def leaves_encoder_open(options: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether options that a user has set, by section, suit any encoder or none.
+
+    >>> leaves_encoder_open({"train": {"epochs": 3}})
+    True
+    >>> leaves_encoder_open({"text": {"vectors": "w2v.bin"}})
+    False
+    """
+    architecture = options.get("model", {}).get("architecture", CAPSULES[0])
+    return architecture in CAPSULES and not any(
+        names & options.get(section, {}).keys()
+        for section, names in WORD_OPTIONS.items()
+    )
+
+
+def rebase(config: RunConfig, name: str) -> RunConfig:
+    """Return what a run changes in its preset, as changes of another preset.
+
+    >>> run = preset("best").replace(train={"epochs": 3})
+    >>> moved = rebase(run, "encoder-frozen")
+    >>> moved.preset, moved.train.epochs, moved.model.filters
+    ('encoder-frozen', 3, 64)
+    """
+    before, now = preset(config.preset).to_dict(), config.to_dict()
+    changes = {
+        section: {
+            key: value for key, value in now[section].items() if value != options[key]
+        }
+        for section, options in before.items()
+        if section != "preset"
+    }
+    return preset(name).replace(**changes)
 
 
 def current_sections(values: Mapping[str, Any]) -> dict[str, Any]:

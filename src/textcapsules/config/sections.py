@@ -160,7 +160,9 @@ class TextConfig(Checked):
         "Pretrained encoder whose states replace word vectors: a folder with "
         "config.json, tokenizer.json and safetensors, a name of the Hugging Face hub "
         "such as thenlper/gte-small, or all-MiniLM-L6-v2 if its package is installed. "
-        "It reads a text sentence by sentence; see --encoder-training",
+        "auto: the installed one if it knows the language of the texts and can read "
+        "them in minutes; none: words alone. An encoder reads a text sentence by "
+        "sentence; see --encoder-training",
         common=True,
     )
     encode_by: Literal["sentences", "clauses"] = option(

@@ -35,7 +35,14 @@ from sklearn.utils.validation import check_is_fitted
 from textcapsules.base.checks import check_decision, read_column, read_texts
 from textcapsules.base.errors import ConfigError, DataError, ModelFolderError
 from textcapsules.base.progress import training_bar
-from textcapsules.config import SECTIONS, RunConfig, default_preset, preset
+from textcapsules.config import (
+    AUTO,
+    SECTIONS,
+    RunConfig,
+    default_preset,
+    leaves_encoder_open,
+    preset,
+)
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.split import hold_out
 from textcapsules.model.classifier import TextClassifier, pack, unpack
@@ -61,6 +68,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         joined: training texts made by joining two, per single text.
         vectors: a file of word vectors (.npz, word2vec, GloVe).
         encoder: a pretrained encoder in place of word vectors: a folder, or a name.
+            "auto": the installed one if it knows the language of the texts and can read
+            them in minutes, unless a preset, word vectors or an option of words is
+            given; None: words alone.
         max_tokens: how many tokens of a text are read.
         options: any further options of the configuration, by name, as
             ``{"capsule_types": 16, "patience": 3}``.
@@ -92,7 +102,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float | None = None,
         joined: float | None = None,
         vectors: str | None = None,
-        encoder: str | None = None,
+        encoder: str | None = AUTO,
         max_tokens: int | None = None,
         options: Mapping[str, Any] | None = None,
         multi_label: bool | None = None,
@@ -170,7 +180,12 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
             name: getattr(self, name) for name in (*named, "encoder", "max_tokens")
         }
         given = {name: value for name, value in given.items() if value is not None}
-        return {**(self.options or {}), **given}
+        options = {**(self.options or {}), **given}
+        if options.get("encoder") == AUTO:
+            others = {name: options[name] for name in options if name != "encoder"}
+            if self.preset or not leaves_encoder_open(by_section(others)):
+                return others
+        return options
 
     def predict(
         self,
@@ -571,18 +586,26 @@ def make_config(
     }
     if several:
         sections["train"]["task"] = "multi-label"
+    for section, values in by_section(options).items():
+        sections[section] = {**sections.get(section, {}), **values}
+    return preset(name).replace(**sections)
+
+
+def by_section(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return options by the sections that they belong to."""
     places = {
         spec.name: section
         for section, kind in SECTIONS.items()
         for spec in fields(kind)
         if spec.name not in NOT_OPTIONS
     }
+    sections: dict[str, dict[str, Any]] = {}
     for option, value in options.items():
         if option not in places:
             names = ", ".join(sorted(places))
             raise ConfigError(f"options must be among {names}; got {option!r}.")
         sections.setdefault(places[option], {})[option] = value
-    return preset(name).replace(**sections)
+    return sections
 
 
 def seed_of(random_state: Any) -> int:

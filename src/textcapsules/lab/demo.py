@@ -21,18 +21,15 @@ from textcapsules.inference.compare import LINEAR_RATES, best_on_dev, linear_riv
 from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.text.encoder import is_installed
 from textcapsules.training.run import OnEncode, OnEpoch, OnStep, train
 
 __all__ = [
     "DemoResult",
     "demo_config",
-    "installed_encoder",
     "run_demo",
     "system_titles",
 ]
 
-ENCODER = "all-MiniLM-L6-v2"
 OUTPUTS = ("results.json", "confusion.png", "report.html")
 
 
@@ -67,11 +64,6 @@ def demo_config(encoder: str | None = None) -> RunConfig:
         },
         train={"epochs": 6, "joined": 0.33, "joined_share": 1.0},
     )
-
-
-def installed_encoder() -> str | None:
-    """Return the encoder that the demonstration takes if its package is installed."""
-    return ENCODER if is_installed(ENCODER) else None
 
 
 def system_titles(config: RunConfig, *, with_layer: bool = True) -> dict[str, str]:

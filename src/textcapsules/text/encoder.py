@@ -54,6 +54,7 @@ __all__ = [
     "build_model",
     "find_encoder",
     "freeze",
+    "installed_encoder",
     "is_installed",
     "join_states",
     "load_encoder",
@@ -188,6 +189,11 @@ def is_installed(name: str) -> bool:
         and importlib.util.find_spec("transformers") is not None
         and importlib.util.find_spec(PACKAGES[name].module) is not None
     )
+
+
+def installed_encoder() -> str | None:
+    """Return the first encoder that can be used without a network, if there is one."""
+    return next(filter(is_installed, PACKAGES), None)
 
 
 def find_encoder(name: str) -> Path:

@@ -6,6 +6,7 @@ A module imports only from those above it:
 `metrics`: accuracy, exact match, precision, recall and F1
 `calibrate`: the rules that choose thresholds
 `resolve`: options left on auto, settled by the data
+`encoder_choice`: which encoder a run takes that names none
 `machine`: enough memory, and a GPU that is awake in time
 `prepare`: corpus, vocabulary, word vectors and documents
 `join`: two texts with one label each become one with two

@@ -44,6 +44,7 @@ from textcapsules.text.vectors import (
 )
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 from textcapsules.training.calibrate import UNCALIBRATED
+from textcapsules.training.encoder_choice import settle_encoder
 from textcapsules.training.machine import check_memory, device_memory
 from textcapsules.training.resolve import resolve
 
@@ -96,6 +97,8 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
     if corpus is None:
         corpus = load_corpus(config.data)
     check_corpus(corpus)
+    texts = [example.text for example in corpus.train]
+    config, choice = settle_encoder(config, texts, pick_device(config.train.device))
     config = resolve(config, corpus)
     pretrained = None
     if config.text.encoder is not None:
@@ -146,6 +149,7 @@ def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
         "vectors": vector_facts,
         "parameters": n_parameters(network),
         "cut": cuts.to_dict(config.text.max_tokens),
+        **({} if choice is None else {"encoder_choice": choice._asdict()}),
     }
     return Prepared(config, corpus, tokenizer, network, train, dev, facts)
 
