@@ -5,6 +5,7 @@ python examples/onnx_predict.py exported "I was charged twice and cannot log in"
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,30 +13,118 @@ import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
+BATCH_SIZE = 16  # texts; a batch takes memory for its sentences times the longest one
+
 
 def predict(folder: Path, texts: list[str]) -> list[list[str]]:
-    """Return the labels of each text, strongest first; none where no word is known."""
-    session = onnxruntime.InferenceSession(
-        str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
-    )
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    """Return the labels of each text, strongest first.
+
+    A text has none if no word is known, or if it lies outside the training topics.
+    """
     about = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
     names = [label["name"] for label in about["labels"]]
     least = np.array([label["threshold"] for label in about["labels"]], np.float32)
-
-    # The tokenizer cuts texts at the model's length and pads the shorter ones.
-    ids = np.array([each.ids for each in tokenizer.encode_batch(texts)], np.int64)
-    scores = np.asarray(session.run(["scores"], {"ids": ids})[0])  # (texts, labels)
+    scores, outside = score(folder, about, texts)
 
     if about["task"] == "multi-label":
         chosen = scores >= least
     else:
         chosen = scores.argmax(1)[:, None] == np.arange(len(names))
-    chosen &= (scores > 0).any(1, keepdims=True)
+    chosen &= (scores > 0).any(1, keepdims=True) & ~outside[:, None]
     return [
         [names[j] for j in np.argsort(-row, kind="stable") if picked[j]]
         for row, picked in zip(scores, chosen, strict=True)
     ]
+
+
+def score(folder: Path, about: dict, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores (texts, labels), and which texts are outside the topics."""
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    scores, outside = [], []
+    for start in range(0, len(texts), BATCH_SIZE):
+        part = texts[start : start + BATCH_SIZE]
+        if "reading" in about:  # a model on a pretrained encoder
+            ids = piece_numbers(tokenizer, part, about)
+        else:  # the tokenizer cuts texts at the model's length and pads shorter ones
+            encoded = tokenizer.encode_batch(part)
+            ids = np.array([each.ids for each in encoded], np.int64)
+        found, *more = (np.asarray(each) for each in session.run(None, {"ids": ids}))
+        scores.append(found)
+        # A model that learnt from few texts refuses none, and has one output alone.
+        outside.append(more[0] if more else np.zeros(len(part), bool))
+    return np.concatenate(scores), np.concatenate(outside)
+
+
+def piece_numbers(tokenizer: Tokenizer, texts: list[str], about: dict) -> np.ndarray:
+    """Return the numbers (texts, pieces) of an encoder's word pieces, 0 after the end.
+
+    Piece p has the number 2 + p, or 2 + p + `pieces` where a sentence begins: the
+    model encodes each sentence by itself. An unknown piece has the number 1.
+    """
+    how = about["reading"]
+    tokenizer.encode_special_tokens = True  # a text that says "[SEP]" means letters
+    rows = []
+    for text in texts:
+        row = []
+        for sentence in cut(text, how):
+            n_known = 0
+            for piece in tokenizer.encode(sentence, add_special_tokens=False).ids:
+                if piece == how["unknown_piece"]:
+                    row.append(1)
+                    continue
+                begins = n_known % how["max_pieces"] == 0
+                row.append(2 + piece + begins * how["pieces"])
+                n_known += 1
+        rows.append(row[: about["max_tokens"]])
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+    return ids
+
+
+def cut(text: str, how: dict) -> list[str]:
+    """Return the sentences of a text, or its clauses if the model reads clauses."""
+    parts, start = [], 0
+    for match in re.finditer(how["stop"], text):
+        if match[1] == "." and ends_abbreviation(text[start : match.start()], how):
+            continue
+        parts.append(text[start : match.end()].strip())
+        start = match.end()
+    parts.append(text[start:].strip())
+    sentences = [part for part in parts if part]
+    if how["link"] is None:
+        return sentences
+    return [clause for part in sentences for clause in cut_clauses(part, how)]
+
+
+def ends_abbreviation(text: str, how: dict) -> bool:
+    """Tell whether the last word of a text is one that a full stop belongs to."""
+    word = re.search(r"[\w.]+$", text[-20:])
+    if word is None:
+        return False
+    letters = word[0].lower()
+    is_initial = len(letters) == 1 and letters.isalpha() and letters != "i"
+    return is_initial or letters in how["abbreviations"]
+
+
+def cut_clauses(sentence: str, how: dict) -> list[str]:
+    """Cut a sentence before words that link clauses, if both sides have words enough.
+
+    The word that links is none of the second clause's own.
+    """
+    clauses, start = [], 0
+    for match in re.finditer(how["link"], sentence, re.IGNORECASE):
+        before, after = sentence[start : match.start()], sentence[match.end() :]
+        if (
+            len(before.split()) >= how["clause_words"]
+            and len(after.split()) > how["clause_words"]
+        ):
+            clauses.append(sentence[start : match.end()].strip())
+            start = match.end()
+    return [*clauses, sentence[start:].strip()]
 
 
 if __name__ == "__main__":

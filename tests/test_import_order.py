@@ -52,7 +52,7 @@ ORDER = """
     deploy.service.metrics deploy.service.schema deploy.service.answers
     deploy.service.guard deploy.service.connections deploy.service.review
     deploy.service.app deploy.service.run deploy.onnx deploy.onnx.graph
-    deploy.onnx.network deploy.onnx.export deploy.hub
+    deploy.onnx.encoder deploy.onnx.network deploy.onnx.export deploy.hub
     lab lab.demo lab.bench.measure lab.bench.cases lab.bench.speed lab.bench.many
     lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.plan
     lab.paper.place lab.paper.records lab.paper.runs lab.paper.workers lab.paper.figures

@@ -11,7 +11,6 @@ import torch
 from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.config import RunConfig, preset
 from textcapsules.deploy.hub import without_paths
-from textcapsules.deploy.onnx.export import export_onnx
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons import explain
 from textcapsules.training.run import resume, train
@@ -163,12 +162,6 @@ def test_a_shared_model_names_the_encoder_without_its_path(
 ) -> None:
     shared = without_paths(TextClassifier.load(model, "cpu"))
     assert shared.config.text.encoder == "encoder"
-
-
-def test_an_onnx_file_is_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(TextCapsulesError, match="model must read word vectors"):
-        export_onnx(TextClassifier.load(model, "cpu"), tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_text_outside_gets_no_label_on_pieces_either(

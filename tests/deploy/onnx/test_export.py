@@ -16,8 +16,11 @@ from textcapsules.deploy.onnx.export import export_onnx, random_texts
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import TextClassifier
 from toy import (
+    OFF_TOPIC,
+    TOPICAL,
     model_copy,
     refusal,
+    refusing_model,
     run_cli,
     toy_rows,
     trained_model,
@@ -73,6 +76,19 @@ def test_example_runs_without_this_package(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["predicted"] for line in lines] == [["cats"], []]
+
+
+@pytest.mark.slow
+def test_texts_outside_the_topics_are_refused(tmp_path: Path) -> None:
+    classifier = TextClassifier.load(refusing_model(), "cpu")
+    export_onnx(classifier, tmp_path)
+    texts = [TOPICAL, OFF_TOPIC, *(text for text, _ in toy_rows(80, seed=7)), *AWKWARD]
+    expected = classifier.predict(texts)
+    assert [each.outside for each in expected[:2]] == [False, True]
+    found = example_predict(tmp_path, texts)
+    assert found == [list(each.labels) for each in expected]
+    model = onnx.load(tmp_path / "model.onnx")
+    assert [each.name for each in model.graph.output] == ["scores", "outside"]
 
 
 def test_files_tell_nothing_of_the_machine(tmp_path: Path) -> None:

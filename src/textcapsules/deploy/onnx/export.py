@@ -1,15 +1,21 @@
 """Export a model to ONNX: three files that need nothing of this package.
 
-`model.onnx` maps word numbers to scores; `tokenizer.json`, read by `tokenizers`, makes
-the numbers, cuts long texts and pads short ones; `labels.json` names the classes and
-their thresholds. Before any of them is written, random texts go through the three files
-and through the original model, and must get the same scores.
+`model.onnx` maps word numbers to scores, and says which texts lie outside the topics;
+`tokenizer.json`, read by `tokenizers`, makes the numbers, cuts long texts and pads
+short ones; `labels.json` names the classes and their thresholds. Before any of them is
+written, random texts go through the three files and through the original model, and
+must get the same scores.
+
+Of a model on a pretrained encoder, `labels.json` also says how texts become numbers
+(`reading`): where they are cut into sentences, and what a piece's number is. The
+program that reads the files does that; `examples/onnx_predict.py` is one.
 """
 
 import json
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,15 +30,27 @@ from textcapsules.base.errors import (
     warn,
 )
 from textcapsules.base.files import write_bytes, write_text
+from textcapsules.deploy.onnx.encoder import float_states
 from textcapsules.deploy.onnx.graph import IR_VERSION, OPSET
 from textcapsules.deploy.onnx.network import network_graph
-from textcapsules.model.classifier import TextClassifier
+from textcapsules.model.classifier import TextClassifier, encoder_of
+from textcapsules.text.encode import spelling_options
+from textcapsules.text.encoder import EncoderEmbedding, multiplies_bfloat16
+from textcapsules.text.pieces import (
+    ABBREVIATIONS,
+    CLAUSE_WORDS,
+    LINK,
+    STOP,
+    PieceTokenizer,
+    clause_places,
+)
 from textcapsules.text.vocabulary import PAD, PAD_ID
 
 __all__ = ["FILES", "TOLERANCE", "Exported", "export_onnx", "random_texts"]
 
 FILES = ("tokenizer.json", "labels.json", "model.onnx")
 TOLERANCE = 1e-4
+N_TEXTS = 200
 BATCH_SIZE = 32
 
 
@@ -49,7 +67,7 @@ def export_onnx(
     folder: Path | str,
     *,
     overwrite: bool = False,
-    n_texts: int = 200,
+    n_texts: int | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Write a model to `folder` for onnxruntime; return its facts and the comparison.
@@ -58,19 +76,34 @@ def export_onnx(
         classifier: a trained capsule network.
         folder: where the three files go.
         overwrite: replace those files if they are there.
-        n_texts: random texts on which both must agree to `TOLERANCE`.
+        n_texts: random texts on which both must agree to `TOLERANCE`; by default 200,
+            or 50 for an encoder, which reads longer.
         seed: of the random texts.
     """
     folder = Path(folder)
     check_target(folder, overwrite)
     exported = build(classifier)
+    if n_texts is None:
+        n_texts = N_TEXTS if encoder_of(classifier.network) is None else N_TEXTS // 4
     texts = random_texts(classifier, n_texts, seed)
-    difference = largest_difference(classifier, exported, texts)
+    scores, outside = run_files(exported, texts)
+    with in_float32(classifier):
+        expected = classifier.read(texts)
+    difference = largest_difference(scores, expected.scores)
     if not difference <= TOLERANCE:  # NaN is refused too
         raise TextCapsulesError(
             f"exported scores must be within {TOLERANCE} of the model's; got a "
             f"difference of {difference:.2g}. Nothing was written."
         )
+    if (outside != expected.outside).any():
+        raise TextCapsulesError(
+            "exported files must refuse the texts that the model refuses; got others. "
+            "Nothing was written."
+        )
+    facts = {}
+    if encoder_of(classifier.network) is not None and multiplies_bfloat16():
+        here = largest_difference(scores, classifier.scores(texts))
+        facts["largest_difference_bfloat16"] = here
     write_text(folder / "tokenizer.json", exported.tokenizer)
     write_text(folder / "labels.json", exported.labels)
     write_bytes(folder / "model.onnx", exported.model)  # last: then all is there
@@ -82,6 +115,7 @@ def export_onnx(
         "ir_version": IR_VERSION,
         "texts_compared": len(texts),
         "largest_difference": difference,
+        **facts,
     }
 
 
@@ -110,25 +144,53 @@ def build(classifier: TextClassifier) -> Exported:
         for name, threshold in zip(labels.names, labels.thresholds, strict=True)
     ]
     about = {"task": labels.task, "max_tokens": limit, "labels": rows}
+    if isinstance(classifier.tokenizer, PieceTokenizer):
+        about["reading"] = reading(classifier.tokenizer)
     described = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     facts = {key: json.dumps(value) for key, value in about.items()}
     drop = classifier.config.text.unknown != "keep"
-    if classifier.config.text.unknown == "nearest":
+    if spelling_options(classifier.config, classifier.tokenizer):
         warn(
             "the exported model drops misspelt words, which the model itself reads as "
             "the words that are meant (--unknown nearest)."
         )
-    model = network_graph(classifier.network, limit, facts, drop_unknown=drop)
+    model = network_graph(
+        classifier.network, limit, facts, drop_unknown=drop, rule=classifier.rule
+    )
     return Exported(tokenizer_json(classifier), described, model.SerializeToString())
 
 
+def reading(tokenizer: PieceTokenizer) -> dict[str, Any]:
+    """Return how texts become documents of word pieces, for programs in any language.
+
+    See `text.pieces`: what ends a sentence, what links clauses, and how rows are made.
+    """
+    by_clauses = tokenizer.places is clause_places
+    return {
+        "stop": STOP.pattern,
+        "abbreviations": sorted(ABBREVIATIONS),
+        "link": LINK.pattern if by_clauses else None,
+        "clause_words": CLAUSE_WORDS,
+        "pieces": tokenizer.n_pieces,
+        "unknown_piece": tokenizer.unknown_piece(),
+        "max_pieces": tokenizer.max_pieces,
+    }
+
+
 def tokenizer_json(classifier: TextClassifier) -> str:
-    """Return the model's tokenizer; it also cuts long texts and pads short ones."""
+    """Return the model's tokenizer; of words, it also cuts long texts and pads.
+
+    Word pieces are cut and padded after the sentences of a text are joined.
+    """
     with tempfile.TemporaryDirectory() as folder:
         classifier.tokenizer.save(Path(folder) / "tokenizer.json")
         tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
-    tokenizer.enable_truncation(classifier.config.text.max_tokens)
-    tokenizer.enable_padding(pad_id=PAD_ID, pad_token=PAD)
+    if isinstance(classifier.tokenizer, PieceTokenizer):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    else:
+        tokenizer.enable_truncation(classifier.config.text.max_tokens)
+        tokenizer.enable_padding(pad_id=PAD_ID, pad_token=PAD)
     return tokenizer.to_str(pretty=True)
 
 
@@ -139,6 +201,7 @@ def random_texts(classifier: TextClassifier, n_texts: int, seed: int) -> list[st
     """
     random = np.random.default_rng(seed)
     words, limit = classifier.tokenizer.words[2:], classifier.config.text.max_tokens
+    is_pieces = isinstance(classifier.tokenizer, PieceTokenizer)
     texts = ["", " \n", words[0], " ".join(words[:1] * (limit + 3))]
     while len(texts) < n_texts:
         # As many short texts as long ones: most mistakes happen with short texts.
@@ -146,30 +209,66 @@ def random_texts(classifier: TextClassifier, n_texts: int, seed: int) -> list[st
         drawn = random.choice(words, length)
         unknown = random.random(length) < (1 if len(texts) % 10 == 0 else 0.1)
         chosen = np.where(unknown, "\u16a0nknown\u16a0", drawn)
+        if is_pieces:  # sentences, and clauses
+            ends = random.choice(["", ".", ", and"], length, p=[0.86, 0.08, 0.06])
+            chosen = np.strings.add(chosen.astype(np.str_), ends)
         texts.append(" ".join(chosen))
     return texts
 
 
-def largest_difference(
-    classifier: TextClassifier, exported: Exported, texts: Sequence[str]
-) -> float:
-    """Return the largest difference between the exported scores and the model's."""
+@contextmanager
+def in_float32(classifier: TextClassifier) -> Iterator[None]:
+    """Let a pretrained encoder compute its states as they are defined."""
+    network: Any = classifier.network
+    encoder = encoder_of(network)
+    if encoder is None:
+        yield
+        return
+    network.embedding = EncoderEmbedding(float_states(encoder.states))
+    try:
+        yield
+    finally:
+        network.embedding = encoder
+
+
+def largest_difference(scores: Sequence[NDArray], expected: NDArray) -> float:
+    """Return the largest difference between any of the scores and those expected."""
+    return float(np.max([np.abs(each - expected).max() for each in scores]))
+
+
+def run_files(
+    exported: Exported, texts: Sequence[str]
+) -> tuple[list[NDArray], NDArray[np.bool_]]:
+    """Return the scores (N, J) of texts alone and in batches, and which are outside."""
     session = open_session(exported.model)
-    tokenizer = Tokenizer.from_str(exported.tokenizer)
-    expected = classifier.scores(texts)
-    gaps = []
+    documents = read_documents(exported, texts)
+    names = [each.name for each in session.get_outputs()]
+    scores, outside = [], np.zeros(len(texts), dtype=bool)
     for size in (1, BATCH_SIZE):  # both batch sizes must work
-        parts = [texts[row : row + size] for row in range(0, len(texts), size)]
-        scores = np.concatenate([score(session, tokenizer, part) for part in parts])
-        gaps.append(np.abs(scores - expected).max())
-    return float(np.max(gaps))
+        found = []
+        for start in range(0, len(texts), size):
+            part = documents[start : start + size]
+            ids = np.zeros((len(part), max(map(len, part))), np.int64)
+            for row, document in enumerate(part):
+                ids[row, : len(document)] = document
+            results = dict(zip(names, session.run(names, {"ids": ids}), strict=True))
+            found.append(results["scores"])
+            if "outside" in results:
+                outside[start : start + size] = results["outside"]
+        scores.append(np.concatenate(found))
+    return scores, outside
 
 
-def score(session: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray:
-    """Return the exported model's scores of some texts, (N, J)."""
-    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    ids = np.array([each.ids for each in encoded], dtype=np.int64)
-    return session.run(["scores"], {"ids": ids})[0]
+def read_documents(exported: Exported, texts: Sequence[str]) -> list[NDArray]:
+    """Return the numbers of each text, made with the files alone."""
+    about = json.loads(exported.labels)
+    tokenizer = Tokenizer.from_str(exported.tokenizer)
+    if (how := about.get("reading")) is None:
+        encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [np.array(each.ids, np.int64) for each in encoded]
+    places = "sentences" if how["link"] is None else "clauses"
+    pieces = PieceTokenizer(exported.tokenizer, max_pieces=how["max_pieces"], by=places)
+    return [ids.astype(np.int64) for ids in pieces.encode(texts, about["max_tokens"])]
 
 
 def open_session(model: bytes) -> Any:

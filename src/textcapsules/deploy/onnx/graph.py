@@ -26,6 +26,7 @@ __all__ = ["Graph", "attend", "import_onnx", "length", "linear", "route", "squas
 # Read by onnxruntime since 1.18; nothing newer is needed.
 OPSET, IR_VERSION = 18, 10
 SATURATED = 1e9  # as in model.functional
+SMALL = 1 << 12  # numbers; larger constants are kept in half precision if that is exact
 
 
 def import_onnx() -> Any:
@@ -90,6 +91,35 @@ class Graph:
         bounds = [self.integers(number) for number in (start, end, axis)]
         return self.op("Slice", value, *bounds)
 
+    def include(self, model: Any, prefix: str, inputs: dict[str, str]) -> str:
+        """Append another model's operations, and return the name of its only output.
+
+        Args:
+            model: an `onnx.ModelProto` of the same opset.
+            prefix: of all its names.
+            inputs: which value stands for each of its inputs.
+        """
+        prefixed = self.onnx.compose.add_prefix(model, prefix).graph
+        named = {prefix + name: value for name, value in inputs.items()}
+        for tensor in prefixed.initializer:
+            self.constants[tensor.name] = tensor
+            array = self.onnx.numpy_helper.to_array(tensor)
+            if array.size >= SMALL and is_half(array):
+                self.shorten(tensor.name, array)
+        for node in prefixed.node:
+            node.input[:] = [named.get(name, name) for name in node.input]
+            self.nodes.append(node)
+        return prefixed.output[0].name
+
+    def shorten(self, name: str, array: np.ndarray) -> None:
+        """Keep a float32 constant as half of its bytes; runtimes widen it once."""
+        short = f"{name}.half"
+        tensor = self.onnx.numpy_helper.from_array(array.astype(np.float16), short)
+        self.constants[short] = tensor
+        del self.constants[name]
+        widen, types = self.onnx.helper.make_node, self.onnx.TensorProto
+        self.nodes.append(widen("Cast", [short], [name], name, to=types.FLOAT))
+
     def model(
         self, inputs: list[Any], outputs: list[Any], facts: dict[str, str]
     ) -> Any:
@@ -111,6 +141,13 @@ class Graph:
         helper.set_model_props(model, facts)
         self.onnx.checker.check_model(model, full_check=True)
         return model
+
+
+def is_half(array: np.ndarray) -> bool:
+    """Tell whether half precision holds all numbers of a float32 array exactly."""
+    if array.dtype != np.float32:
+        return False
+    return bool((array.astype(np.float16).astype(np.float32) == array).all())
 
 
 def length(graph: Graph, poses: str) -> str:

@@ -1,15 +1,18 @@
-"""A capsule network as one ONNX graph: word numbers in, scores of the classes out.
+"""A network as one ONNX graph: word numbers in, scores of the classes out.
 
 The only input is `ids` (B, T), 0 after a text's end; B and T may be anything. The
 numbers tell which places are padding and which texts have no known word, so the scores
-are those of `TextClassifier.scores`, whatever a text is padded to.
+are those of `TextClassifier.scores`, whatever a text is padded to. Where the network
+stands on a pretrained encoder, they are those of its word pieces (`text.pieces`).
 """
 
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from textcapsules.base.errors import ModelFolderError
+from textcapsules.deploy.onnx.encoder import write_states
 from textcapsules.deploy.onnx.graph import (
     Graph,
     as_array,
@@ -19,6 +22,7 @@ from textcapsules.deploy.onnx.graph import (
     route,
     squash,
 )
+from textcapsules.model.baselines.pooled import LabelAttention, MeanLinear
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.layers import (
     AttentionLayer,
@@ -28,6 +32,8 @@ from textcapsules.model.layers import (
 )
 from textcapsules.model.network import saved_tensors
 from textcapsules.text.encoder import EncoderEmbedding
+from textcapsules.text.outside import PRIOR_WORDS, STEPS, OutsideRule
+from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["network_graph"]
@@ -37,35 +43,95 @@ MAX_BYTES = 2_000_000_000  # one protobuf file can hold this, with room for the 
 
 
 def network_graph(
-    network: Any, max_tokens: int, facts: dict[str, str], *, drop_unknown: bool = False
+    network: Any,
+    max_tokens: int,
+    facts: dict[str, str],
+    *,
+    drop_unknown: bool = False,
+    rule: OutsideRule | None = None,
 ) -> Any:
-    """Return the network as an `onnx.ModelProto` that holds `facts` as properties."""
-    if not isinstance(network, CapsuleNetwork):
+    """Return the network as an `onnx.ModelProto`.
+
+    Args:
+        network: a capsule network, or a head that pools an encoder's states.
+        max_tokens: of a text.
+        facts: properties of the file.
+        drop_unknown: leave unknown words out before the network reads them.
+        rule: which texts lie outside the training topics; they are a second output.
+    """
+    if not isinstance(network, CapsuleNetwork | MeanLinear):
         raise ModelFolderError(
-            f"model must be a capsule network to be exported; got a "
-            f"{type(network).__name__}. Name another model folder."
-        )
-    if isinstance(network.embedding, EncoderEmbedding):
-        raise ModelFolderError(
-            "model must read word vectors to be exported; got one on a pretrained "
-            "encoder, which ONNX files cannot hold yet. Name another model folder."
+            f"model must be a capsule network, encoder-linear or encoder-attention to "
+            f"be exported; got a {type(network).__name__}. Name another model folder."
         )
     n_bytes = sum(each.nbytes for each in saved_tensors(network).values())
+    if isinstance(network.embedding, EncoderEmbedding):
+        weights = network.embedding.states.tensors.values()
+        n_bytes += sum(4 * each.numel() for each in weights)  # traced in float32
     if n_bytes > MAX_BYTES:
         raise ModelFolderError(
             f"model must have under {MAX_BYTES / 1e9:.0f} GB of weights for one ONNX "
-            f"file; got {n_bytes / 1e9:.1f} GB. Train it with fewer words."
+            f"file; got {n_bytes / 1e9:.1f} GB. Train it with fewer words, or on a "
+            "smaller encoder."
         )
     graph = Graph()
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     given = without_unknown(graph, "ids") if drop_unknown else "ids"
-    scores = write_network(graph, network, max_tokens, given)
+    if isinstance(network, CapsuleNetwork):
+        scores = write_network(graph, network, max_tokens, given)
+    else:
+        scores = write_pooled(graph, network, given)
     graph.nodes.append(helper.make_node("Identity", [scores], ["scores"], "scores"))
     ids = helper.make_tensor_value_info("ids", types.INT64, ["texts", "tokens"])
     out = helper.make_tensor_value_info(
         "scores", types.FLOAT, ["texts", network.n_classes]
     )
-    return graph.model([ids], [out], facts)
+    outputs = [out]
+    if rule is not None:
+        embedding = network.embedding
+        is_encoder = isinstance(embedding, EncoderEmbedding)
+        outside = write_outside(
+            graph, "ids", rule, embedding.states.n_pieces if is_encoder else None
+        )
+        node = helper.make_node("Identity", [outside], ["outside"], "outside")
+        graph.nodes.append(node)
+        outputs.append(helper.make_tensor_value_info("outside", types.BOOL, ["texts"]))
+    return graph.model([ids], outputs, facts)
+
+
+def write_outside(
+    graph: Graph, ids: str, rule: OutsideRule, n_pieces: int | None
+) -> str:
+    """Return which texts (B,) of words (B, T) lie outside, as `OutsideRule` says.
+
+    Args:
+        graph: to write to.
+        ids: with the unknown words.
+        rule: of the model.
+        n_pieces: V of an encoder, whose pieces count alike where a sentence begins.
+    """
+    double, boolean = graph.onnx.TensorProto.DOUBLE, graph.onnx.TensorProto.BOOL
+    ids = graph.op("Pad", ids, graph.integers(0, 0, 0, 1))  # a maximum of something
+    inside = graph.op("Greater", ids, graph.integers(PAD_ID))
+    inside = graph.op("Cast", inside, to=double)  # (B, T)
+    if n_pieces is not None:
+        first = graph.op("Sub", ids, graph.integers(n_pieces))
+        begins = graph.op("GreaterOrEqual", first, graph.integers(FIRST_PIECE))
+        ids = graph.op("Where", begins, first, ids)
+    table = graph.constant(rule.surprisal, np.uint8)
+    surprisal = graph.op("Cast", graph.op("Gather", table, ids), to=double)
+    surprisal = graph.op("Div", surprisal, graph.constant(STEPS, np.float64))
+    squares = graph.op("Mul", graph.op("Mul", surprisal, surprisal), inside)
+    total, size = (graph.reduce("ReduceSum", each, 1) for each in (squares, inside))
+    largest = graph.reduce("ReduceMax", squares, 1)  # (B, 1)
+    prior = graph.constant((1 + PRIOR_WORDS) * rule.prior, np.float64)
+    total = graph.op("Add", total, graph.op("Sub", prior, largest))
+    size = graph.op("Add", size, graph.constant(PRIOR_WORDS, np.float64))
+    evidence = graph.op("Div", total, size)
+    past = graph.op("Greater", evidence, graph.constant(rule.limit, np.float64))
+    has_words = graph.op("Cast", graph.reduce("ReduceMax", inside, 1), to=boolean)
+    past = graph.op("And", past, has_words)
+    return graph.op("Squeeze", past, graph.integers(1))
 
 
 def without_unknown(graph: Graph, ids: str) -> str:
@@ -127,13 +193,50 @@ def write_network(
     return graph.op("Mul", classes, readable)
 
 
+def write_pooled(graph: Graph, network: MeanLinear, given: str) -> str:
+    """Write a head that pools states; return the scores (B, n_classes)."""
+    ids = graph.op("Pad", given, graph.integers(0, 0, 0, 1))  # of no text is T zero
+    known = to_float(graph, graph.op("Greater", ids, graph.integers(UNK_ID)))
+    readable = graph.reduce("ReduceMax", known, 1)  # (B, 1), 1 or 0
+    words = to_float(graph, graph.op("Greater", ids, graph.integers(PAD_ID)))
+    inside = graph.op("Unsqueeze", words, graph.integers(2))  # (B, T, 1)
+    states = write_embedding(graph, network.embedding, ids)  # (B, T, E)
+    if isinstance(network, LabelAttention):
+        far = graph.op("Sub", inside, graph.constant(1.0))  # -1 for padding
+        far = graph.op("Mul", far, graph.constant(1e9))
+        shares = graph.op("Add", linear(graph, states, network.query), far)
+        shares = graph.op("Mul", graph.op("Softmax", shares, axis=1), inside)
+        turned = graph.op("Transpose", shares, perm=[0, 2, 1])  # (B, J, T)
+        means = graph.op("MatMul", turned, states)  # (B, J, E)
+        weight = graph.constant(as_array(network.output.weight))
+        products = graph.op("Mul", means, weight)
+        logits = graph.op("ReduceSum", products, graph.integers(2), keepdims=0)
+        bias = graph.constant(as_array(network.output.bias))
+        logits = graph.op("Add", logits, bias)  # (B, J)
+    else:
+        total = graph.op("Mul", states, inside)
+        total = graph.op("ReduceSum", total, graph.integers(1), keepdims=0)  # (B, E)
+        size = graph.op("Max", graph.reduce("ReduceSum", words, 1), graph.constant(1.0))
+        logits = linear(graph, graph.op("Div", total, size), network.output)
+    if network.several:
+        scores = graph.op("Sigmoid", logits)
+    else:
+        scores = graph.op("Softmax", logits, axis=1)
+    return graph.op("Mul", scores, readable)
+
+
 def is_per_child(classes: nn.Module) -> bool:
     """Tell whether every child of the classes has its own transform."""
     return isinstance(classes, RoutedLayer) and classes.transform.ndim == 4
 
 
 def write_embedding(graph: Graph, embedding: Any, ids: str) -> str:
-    """Look words up; those with fixed vectors are in a table of half precision."""
+    """Return the vectors (B, T, V) of words, or the states of an encoder's pieces.
+
+    Words with fixed vectors are in a table of half precision.
+    """
+    if isinstance(embedding, EncoderEmbedding):
+        return write_states(graph, embedding.states, ids)
     trained = graph.constant(as_array(embedding.weight))
     if not isinstance(embedding, WordEmbedding) or not len(embedding.extra):
         return graph.op("Gather", trained, ids)
