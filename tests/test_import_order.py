@@ -54,10 +54,10 @@ ORDER = """
     deploy.service.app deploy.service.run deploy.onnx deploy.onnx.graph
     deploy.onnx.encoder deploy.onnx.network deploy.onnx.export deploy.hub
     lab lab.demo lab.bench.measure lab.bench.cases lab.bench.speed lab.bench.many
-    lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.plan
-    lab.paper.place lab.paper.records lab.paper.runs lab.paper.workers lab.paper.figures
-    lab.paper.tables lab.paper.displays lab.paper.table6 lab.paper.table_a3
-    lab.paper.campaign
+    lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.heads
+    lab.paper.plan lab.paper.place lab.paper.records lab.paper.regression lab.paper.runs
+    lab.paper.workers lab.paper.figures lab.paper.tables lab.paper.displays
+    lab.paper.table6 lab.paper.table_a3 lab.paper.campaign
     cli.show cli.options cli.inputs cli.data cli.train cli.compare cli.suspects
     cli.evaluate cli.predict cli.explain cli.calibrate cli.review cli.report cli.serve
     cli.demo cli.export cli.bench cli.reproduce cli.app cli

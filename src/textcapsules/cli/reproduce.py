@@ -20,11 +20,18 @@ def reproduce(
         list[str],
         typer.Argument(
             help="Tables to fill: table1, table5, ablation, a4, figure3, tuning, "
-            "table6, a3, search or all."
+            "table6, a3, search or all; encoders: heads on a pretrained encoder."
         ),
     ],
     data_dir: DataDir = None,
     vectors: Annotated[str | None, typer.Option(help="File of word vectors.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Pretrained encoder of the table encoders: a folder, a name of the "
+            "hub, or all-MiniLM-L6-v2."
+        ),
+    ] = None,
     device: Device = "auto",
     folds: Annotated[
         int,
@@ -95,6 +102,8 @@ def reproduce(
 
     textcapsules reproduce table5 --only 'capsule_b' --only 'cnn_*' --seeds 1
 
+    textcapsules reproduce encoders --encoder all-MiniLM-L6-v2 --data-dir corpora
+
     textcapsules reproduce all --quick
     """
     if plan and tables_only:
@@ -103,16 +112,18 @@ def reproduce(
     from textcapsules.lab.paper.place import open_place
 
     tables, displays = check_tables(table)
+    check_encoder(tables, encoder, tables_only)
     campaign = Campaign(
         out or Path("runs/reproduction-quick" if quick else "reproduction"),
         folds=1 if quick else folds,
         seeds=1 if quick else seeds,
         only=only or (),
+        encoder=encoder,
         quick=quick,
         redo_unclean=redo_unclean,
     )
     shown = campaign.displays(displays, epochs)
-    if not campaign.cells(tables) and not shown:
+    if not campaign.cells(tables) and not shown and not tables_only:
         raise ConfigError(
             f"only must leave cells of {', '.join([*tables, *displays])}; got "
             f"{', '.join(only or ())}, which leaves none."
@@ -132,7 +143,7 @@ def reproduce(
                 campaign.measure_coverage(place)
         written += campaign.write_tables()
     else:
-        with open_place(quick, data_dir, vectors, device) as place:
+        with open_place(quick, data_dir, vectors, device, encoder) as place:
             campaign.check_displays(list(shown.values()), place)
             if tables:
                 searching = search and not quick
@@ -144,6 +155,20 @@ def reproduce(
     say("wrote " + ", ".join(result["written"]))
     if json:
         print_json(result)
+
+
+def check_encoder(tables: list[str], encoder: str | None, tables_only: bool) -> None:
+    """Refuse the table of an encoder without one, and an encoder without its table."""
+    if "encoders" in tables and encoder is None and not tables_only:
+        raise ConfigError(
+            "encoder must be given for the table encoders; got none. Name one with "
+            "--encoder, such as all-MiniLM-L6-v2."
+        )
+    if encoder is not None and not {"encoders", "search"} & set(tables):
+        raise ConfigError(
+            f"encoder must go with the table encoders; got {encoder!r} for "
+            f"{', '.join(tables) or 'a display'}. Leave out --encoder."
+        )
 
 
 def do_display(campaign: Any, cell: Any, place: Any, json: bool) -> list[Path]:

@@ -1,5 +1,5 @@
 """The paper's tables and displays by one command, from records of runs.
 
-`published`, `systems`, `plan`, `place`, `records`, `runs`, `workers`, `figures`,
-`tables`, `displays`, `table6`, `table_a3`, `campaign`.
+`published`, `systems`, `heads`, `plan`, `place`, `records`, `regression`, `runs`,
+`workers`, `figures`, `tables`, `displays`, `table6`, `table_a3`, `campaign`.
 """

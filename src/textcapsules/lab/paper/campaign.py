@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from textcapsules.base.errors import ConfigError, CorpusError
-from textcapsules.base.files import write_json, write_text
+from textcapsules.base.files import file_sha256, write_json, write_text
 from textcapsules.base.sums import read_json
 from textcapsules.data.split import N_FOLDS
 from textcapsules.lab.paper.displays import (
@@ -16,6 +16,7 @@ from textcapsules.lab.paper.displays import (
     without_amendment,
 )
 from textcapsules.lab.paper.figures import RecordedFigures
+from textcapsules.lab.paper.heads import EVERY_SYSTEM, encoder_name, search_source
 from textcapsules.lab.paper.place import QUICK, Place
 from textcapsules.lab.paper.plan import (
     CORPORA,
@@ -23,11 +24,12 @@ from textcapsules.lab.paper.plan import (
     Cell,
     Plan,
     search_corpus,
+    search_place,
     select,
 )
 from textcapsules.lab.paper.records import Records, choose, line, read_choices
 from textcapsules.lab.paper.runs import commit
-from textcapsules.lab.paper.systems import SYSTEMS, search_source
+from textcapsules.lab.paper.systems import SYSTEMS
 from textcapsules.lab.paper.table6 import TABLE6_MARK, TABLE6_PAGE, write_table6
 from textcapsules.lab.paper.table_a3 import A3_MARK, A3_PAGE, write_a3
 from textcapsules.lab.paper.tables import MARK, plot_losses, render_tables
@@ -78,6 +80,7 @@ class Campaign:
         folds: int = 10,
         seeds: int = 5,
         only: Sequence[str] = (),
+        encoder: str | None = None,
         quick: bool = False,
         redo_unclean: bool = False,
     ) -> None:
@@ -88,11 +91,13 @@ class Campaign:
             folds: of a corpus without a test set.
             seeds: of a corpus with a test set.
             only: `SYSTEM/CORPUS` patterns of the cells to run.
+            encoder: the name or folder of the one that the table `encoders` is of.
             quick: try every cell on a few texts.
             redo_unclean: repeat runs whose code was at no commit.
         """
         self.folder = Path(folder)
         self.folds, self.seeds, self.only = folds, seeds, only
+        self.encoders = () if encoder is None else (encoder_name(encoder),)
         self.adjust = QUICK if quick else None
         self.records = Records(self.folder / "results")
         self.unclean = self.records.unclean() if redo_unclean else set()
@@ -111,6 +116,7 @@ class Campaign:
             seeds=self.seeds,
             chosen=read_choices(self.choices),
             adjust=self.adjust,
+            encoders=self.encoders,
         )
 
     def cells(self, tables: Sequence[str]) -> list[Cell]:
@@ -146,15 +152,18 @@ class Campaign:
     def unsearched(self, tables: Sequence[str]) -> list[Cell]:
         """Return the cells of searches that must be done before these tables."""
         chosen = read_choices(self.choices)
-        needed = {
-            (source.name, search_corpus(source, cell.corpus))
-            for cell in self.cells(tables)
-            if len((source := search_source(SYSTEMS[cell.system])).settings) > 1
-        } - set(chosen)
+        needed = set()
+        for cell in self.cells(tables):
+            source = search_source(EVERY_SYSTEM[cell.system])
+            if len(source.settings) > 1:
+                corpus = search_corpus(source, cell.corpus)
+                place = search_place(corpus, cell.config.text.encoder)
+                needed.add((source.name, place))
         return [
             cell
             for cell in self.plan().cells("search")
-            if (cell.system, cell.corpus) in needed
+            if (cell.system, search_place(cell.corpus, cell.config.text.encoder))
+            in needed - set(chosen)
         ]
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
@@ -231,6 +240,7 @@ class Campaign:
                 f"vectors must be a file of word vectors; got {place.vectors!r}, which "
                 "is none."
             )
+        self.check_encoder(cells, place)
         corpora = {entry["name"]: entry for entry in available(place.data_dir)}
         for source in dict.fromkeys(cell.config.data.source for cell in cells):
             if not corpora[source]["present"]:
@@ -239,6 +249,24 @@ class Campaign:
                     f"{str(data_folder(place.data_dir))!r} without "
                     f"{corpora[source]['missing'][0]}. Run 'textcapsules data fetch "
                     f"{source}', or name other corpora with --only."
+                )
+
+    def check_encoder(self, cells: Sequence[Cell], place: Place) -> None:
+        """Refuse an encoder that is not there, or not the one of the records."""
+        from textcapsules.text.encoder import find_encoder, require_transformers
+
+        names = {cell.config.text.encoder for cell in cells} - {None}
+        if not names or place.encoder is None:
+            return
+        require_transformers()
+        files = sorted(find_encoder(place.encoder).glob("*.safetensors"))
+        sums = {file.name: file_sha256(file) for file in files}
+        for record in self.records.of_encoder(*names):
+            if record["vectors"]["sha256"] != sums:
+                raise ConfigError(
+                    f"encoder must be the one of the records in {self.folder}; got "
+                    f"{place.encoder!r} of other weights. Name another folder with "
+                    "--out."
                 )
 
     def write_failures(self) -> None:
@@ -277,6 +305,7 @@ class Campaign:
             seeds=max(self.seeds, MOST_SEEDS),
             chosen=read_choices(self.choices),
             adjust=self.adjust,
+            encoders=self.records.encoders(),
         )
         coverage = self.folder / COVERAGE
         shares = read_json(coverage)["corpora"] if coverage.exists() else {}

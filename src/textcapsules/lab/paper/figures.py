@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.data.catalogue import card
+from textcapsules.lab.paper.heads import EVERY_SYSTEM
 from textcapsules.lab.paper.plan import CURVES, TABLES, Plan
 from textcapsules.lab.paper.records import Record, Records
 from textcapsules.lab.paper.systems import SYSTEMS
@@ -120,6 +121,7 @@ class RecordedFigures:
         coverage: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.coverage = coverage or {}  # of word vectors, by corpus
+        self.encoders = plan.encoders
         self.planned: dict[FigureName, None] = {}  # in the plan's order
         self.records: dict[FigureName, dict[int, Record]] = {}  # by fold or seed
         for table in TABLES:
@@ -282,7 +284,7 @@ def compare_with_best(
     gap = 100 * (np.mean(values[0]) - np.mean(values[1]))
     sides = [answers(runs, name.corpus, path[:-1], both) for runs in (ours, theirs)]
     same_texts = sides[0].shape == sides[1].shape
-    titles = [SYSTEMS[name.system].title, SYSTEMS[system].title]
+    titles = [EVERY_SYSTEM[name.system].title, EVERY_SYSTEM[system].title]
     p_values = [paired_t(*values), mcnemar(*sides) if same_texts else math.nan]
     return [*titles, f"{gap:+.1f}", str(len(both)), *map(format_p_value, p_values)]
 

@@ -51,25 +51,31 @@ class Place:
     data_dir: str | None
     vectors: str | None
     device: str
+    encoder: str | None = None  # its name or folder, as the user gave it
 
     def localise(self, config: RunConfig) -> RunConfig:
         """Return the options with this machine's files and device."""
         vectors = None if config.text.vectors is None else self.vectors
+        encoder = None if config.text.encoder is None else self.encoder
         return config.replace(
             data={"data_dir": self.data_dir},
-            text={"vectors": vectors},
+            text={"vectors": vectors, "encoder": encoder},
             train={"device": self.device, "checkpoint_seconds": NEVER},
         )
 
 
 @contextmanager
 def open_place(
-    quick: bool, data_dir: str | None, vectors: str | None, device: str
+    quick: bool,
+    data_dir: str | None,
+    vectors: str | None,
+    device: str,
+    encoder: str | None = None,
 ) -> Iterator[Place]:
     """Yield where runs find their texts; for a quick try, a temporary folder."""
     if not quick:
         with unpacked(vectors) as file:
-            yield Place(data_dir, file, device)
+            yield Place(data_dir, file, device, encoder)
         return
     with tempfile.TemporaryDirectory(prefix="textcapsules-quick-") as folder:
         root = Path(folder)
@@ -77,7 +83,7 @@ def open_place(
         file = root / "vectors.npz"
         drawn = np.random.default_rng(0).uniform(-0.25, 0.25, (len(words), VECTOR_SIZE))
         np.savez(file, words=np.array(words), vectors=drawn.astype(np.float32))
-        yield Place(str(root), str(file), device)
+        yield Place(str(root), str(file), device, encoder)
 
 
 @contextmanager

@@ -20,6 +20,12 @@ from textcapsules.base.errors import ConfigError
 from textcapsules.config import FORMER, FORMER_SECTIONS, PRESETS, RunConfig
 from textcapsules.data.catalogue import card
 from textcapsules.lab.paper import published
+from textcapsules.lab.paper.heads import (
+    ENCODER_CORPORA,
+    EVERY_SYSTEM,
+    HEADS,
+    search_source,
+)
 from textcapsules.lab.paper.systems import (
     SYSTEMS,
     TUNED,
@@ -27,7 +33,6 @@ from textcapsules.lab.paper.systems import (
     Options,
     TableSystem,
     can_learn,
-    search_source,
 )
 
 __all__ = [
@@ -40,6 +45,7 @@ __all__ = [
     "Plan",
     "differences",
     "search_corpus",
+    "search_place",
     "select",
 ]
 
@@ -81,7 +87,10 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """Return the name of the run that fills this cell."""
-        content = json.dumps([differences(self.config), self.tests], sort_keys=True)
+        parts: list[Any] = [differences(self.config), self.tests]
+        if EVERY_SYSTEM[self.system].kind == "regression":  # no option says so
+            parts.append("regression")
+        content = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
@@ -92,7 +101,7 @@ class Cell:
         longer = 5.0 if self.corpus in REUTERS else 1.0
         epochs = self.config.train.epochs or 12
         epochs = epochs if not self.config.train.patience else 8
-        return SYSTEMS[self.system].cost * texts * longer * epochs
+        return EVERY_SYSTEM[self.system].cost * texts * longer * epochs
 
 
 def differences(config: RunConfig) -> dict[str, Any]:
@@ -141,7 +150,10 @@ def select(cells: Iterable[Cell], only: Sequence[str]) -> list[Cell]:
 def _halves(pattern: str) -> tuple[str, str]:
     name, _, corpus = pattern.partition("/")
     name, corpus = name or "*", corpus or "*"
-    for what, half, known in (("system", name, SYSTEMS), ("corpus", corpus, CORPORA)):
+    for what, half, known in (
+        ("system", name, EVERY_SYSTEM),
+        ("corpus", corpus, CORPORA),
+    ):
         if not any(fnmatchcase(each, half) for each in known):
             raise ConfigError(
                 f"only must be SYSTEM/CORPUS with a {what} of {', '.join(known)}; "
@@ -247,16 +259,18 @@ class Plan:
         seeds: int = 5,
         chosen: Mapping[tuple[str, str], Options] | None = None,
         adjust: Options | None = None,
+        encoders: Sequence[str] = (),
     ) -> None:
         """Set what all cells have in common.
 
         Args:
             folds: of a corpus without a test set.
             seeds: of a corpus with a test set.
-            chosen: settings by system and corpus of the search (see `search_corpus`).
+            chosen: settings by system and place of the search (see `search_place`).
             adjust: options for every run, on top of its own.
+            encoders: names of those that the table `encoders` has.
         """
-        self.folds, self.seeds = folds, seeds
+        self.folds, self.seeds, self.encoders = folds, seeds, tuple(encoders)
         self.chosen, self.adjust = dict(chosen or {}), adjust or {}
 
     def cells(self, table: str) -> list[Cell]:
@@ -272,6 +286,7 @@ class Plan:
         *extra: Options,
         most: int | None = None,
         searching: bool = False,
+        encoder: str | None = None,
     ) -> Iterator[Cell]:
         """Yield the folds or seeds of one figure, none if the system cannot learn it.
 
@@ -283,13 +298,17 @@ class Plan:
             extra: options of that line.
             most: folds or seeds, at most.
             searching: evaluate on dev alone.
+            encoder: the name of the one that a head stands on.
         """
         if not can_learn(entry, corpus):
             return
         source = search_source(entry)
-        search_name = (source.name, search_corpus(source, corpus))
-        chosen = self.chosen.get(search_name, source.settings[0])
-        config = self.config(entry, corpus, chosen, *extra)
+        place = search_place(search_corpus(source, corpus), encoder)
+        chosen = self.chosen.get((source.name, place), source.settings[0])
+        if encoder is None:
+            config = self.config(entry, corpus, chosen, *extra)
+        else:
+            config = self.head_config(entry, corpus, encoder, chosen, *extra)
         for repeat in range(self.folds if in_folds(corpus) else self.seeds)[:most]:
             numbered: Options = (
                 {"data": {"fold": repeat}}
@@ -324,17 +343,34 @@ class Plan:
         fixed = (*preset, entry.options, by_corpus, CALIBRATED)
         # For every system; nothing is refused, as published.
         for_all: Options = {"text": {"unknown": "keep"}, "train": {"refuse": False}}
-        merged: Options = {}  # checked once: a plan has thousands of cells
-        for options in (common, *fixed, *extra, for_all):
-            for section, values in options.items():
-                merged[section] = {**merged.get(section, {}), **values}
-        config = RunConfig(preset=entry.preset).replace(**merged)
+        config = self.merged(entry, common, *fixed, *extra, for_all)
         if config.train.select == "last":  # training must reach the last epoch
             config = config.replace(train={"patience": 0})
-        for section, values in self.adjust.items():
-            if hasattr(config, section):
-                config = config.replace(**{section: values})
         return config
+
+    def head_config(
+        self, entry: TableSystem, corpus: str, encoder: str, *extra: Options
+    ) -> RunConfig:
+        """Return the options of a head on an encoder: its preset's, as users run it."""
+        source = "reuters-full" if corpus in REUTERS else corpus
+        size = LARGE_BATCH if corpus in LARGE else BATCH
+        common: Options = {
+            "data": {"source": source},
+            "text": {"encoder": encoder},
+            "train": {"batch_size": size, "precision": PRECISION},
+        }
+        # Nothing is refused, as in the other tables.
+        for_all: Options = {"train": {"refuse": False}}
+        fixed = (PRESETS[entry.preset], common, entry.options)
+        return self.merged(entry, *fixed, *extra, for_all)
+
+    def merged(self, entry: TableSystem, *parts: Options) -> RunConfig:
+        """Return the options of all parts; later ones win, `adjust` last."""
+        merged: Options = {}  # checked once: a plan has thousands of cells
+        for options in (*parts, self.adjust):
+            for section, values in options.items():
+                merged[section] = {**merged.get(section, {}), **values}
+        return RunConfig(preset=entry.preset).replace(**merged)
 
 
 def in_folds(corpus: str) -> bool:
@@ -345,6 +381,15 @@ def in_folds(corpus: str) -> bool:
 def search_corpus(entry: TableSystem, corpus: str) -> str:
     """Return the corpus on which the settings used on this one are searched."""
     return "reuters-full" if corpus in REUTERS else entry.searched_on
+
+
+def search_place(corpus: str, encoder: str | None) -> str:
+    """Return the name of a search among those of one system.
+
+    >>> search_place("mr", None), search_place("mr", "gte-small")
+    ('mr', 'mr.gte-small')
+    """
+    return corpus if encoder is None else f"{corpus}.{encoder}"
 
 
 def table1(plan: Plan) -> Iterator[Cell]:
@@ -407,7 +452,9 @@ def ladder(plan: Plan) -> Iterator[Cell]:
 
 def search(plan: Plan) -> Iterator[Cell]:
     """Every setting of every system on one seed or a few folds, evaluated on dev."""
-    for entry in SYSTEMS.values():
+    systems = [(entry, None) for entry in SYSTEMS.values()]
+    systems += list(product(HEADS.values(), plan.encoders))
+    for entry, encoder in systems:
         if len(entry.settings) == 1:
             continue
         for corpus in (entry.searched_on, "reuters-full"):
@@ -415,7 +462,10 @@ def search(plan: Plan) -> Iterator[Cell]:
                 continue
             folds = range(entry.search_folds if in_folds(corpus) else 1)
             for (number, options), fold in product(enumerate(entry.settings), folds):
-                config = plan.config(entry, corpus, options)
+                if encoder is None:
+                    config = plan.config(entry, corpus, options)
+                else:
+                    config = plan.head_config(entry, corpus, encoder, options)
                 yield Cell(
                     table="search",
                     system=entry.name,
@@ -443,6 +493,15 @@ def tuning(plan: Plan) -> Iterator[Cell]:
                 )
 
 
+def encoders(plan: Plan) -> Iterator[Cell]:
+    """Heads on pretrained encoders; the encoder is the line of the table."""
+    for encoder, entry in product(plan.encoders, HEADS.values()):
+        for corpus in ENCODER_CORPORA:
+            yield from plan.repeated(
+                "encoders", entry, corpus, encoder, encoder=encoder
+            )
+
+
 TABLES = {
     "table1": table1,
     "table5": table5,
@@ -452,4 +511,5 @@ TABLES = {
     "ladder": ladder,
     "search": search,
     "tuning": tuning,
+    "encoders": encoders,
 }

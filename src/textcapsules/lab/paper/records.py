@@ -18,8 +18,9 @@ from typing import Any
 from textcapsules.base.errors import DataError
 from textcapsules.base.files import remove_leftovers, write_json, write_text
 from textcapsules.config import current_sections
-from textcapsules.lab.paper.plan import Cell
-from textcapsules.lab.paper.systems import SYSTEMS, Options
+from textcapsules.lab.paper.heads import EVERY_SYSTEM
+from textcapsules.lab.paper.plan import Cell, search_place
+from textcapsules.lab.paper.systems import Options
 
 __all__ = ["Choices", "Record", "Records", "choose", "read_choices"]
 
@@ -44,6 +45,17 @@ class Records:
         """Return the record of a run, None if it has not been done."""
         return self.by_key.get(key)
 
+    def encoders(self) -> list[str]:
+        """Return the names of all encoders that have records of test texts."""
+        names = {
+            encoder_of(record) for record in self.by_key.values() if record["test"]
+        }
+        return sorted(name for name in names if name is not None)
+
+    def of_encoder(self, *names: str | None) -> list[Record]:
+        """Return the records of some encoders."""
+        return [each for each in self.by_key.values() if encoder_of(each) in names]
+
     def unclean(self) -> set[str]:
         """Return the keys of runs whose code was at no commit."""
         return {
@@ -61,6 +73,11 @@ class Records:
         kept = [old for old in before if old["key"] != record["key"]]
         write_text(path, "".join(line(each) for each in [*kept, record]))
         self.by_key[record["key"]] = record
+
+
+def encoder_of(record: Record) -> str | None:
+    """Return the name of the encoder that a run stood on."""
+    return record.get("options", {}).get("text.encoder")
 
 
 def line(record: Record) -> str:
@@ -95,7 +112,7 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
-Choices = dict[tuple[str, str], Options]  # by system and corpus of the search
+Choices = dict[tuple[str, str], Options]  # by system and place of the search
 
 
 def choose(
@@ -110,13 +127,14 @@ def choose(
             are never chosen, and the search is complete without them.
         folder: where the choices are written.
     """
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str, str | None], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.system, cell.corpus), []).append(cell)
-    for (name, corpus), group in groups.items():
+        key = (cell.system, cell.corpus, cell.config.text.encoder)
+        groups.setdefault(key, []).append(cell)
+    for (name, corpus, encoder), group in groups.items():
         settings = [
             [cell.key for cell in group if cell.setting == str(number)]
-            for number in range(len(SYSTEMS[name].settings))
+            for number in range(len(EVERY_SYSTEM[name].settings))
         ]
         if not all(
             keys and all(key in failed or key in records for key in keys)
@@ -129,16 +147,17 @@ def choose(
             continue
         best = scores.index(max(known))  # the first of equal ones
         write_json(
-            folder / f"{name}.{corpus}.json",
+            folder / f"{name}.{search_place(corpus, encoder)}.json",
             {
                 "system": name,
                 "corpus": corpus,
+                **({} if encoder is None else {"encoder": encoder}),
                 "chosen": best,
-                "options": SYSTEMS[name].settings[best],
+                "options": EVERY_SYSTEM[name].settings[best],
                 "settings": [
                     {"options": options, "dev_score": score, "runs": keys}
                     for options, score, keys in zip(
-                        SYSTEMS[name].settings, scores, settings, strict=True
+                        EVERY_SYSTEM[name].settings, scores, settings, strict=True
                     )
                 ],
             },
@@ -161,9 +180,10 @@ def _read_choice(path: Path) -> tuple[tuple[str, str], Options]:
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         options = current_sections(values["options"])
-        if options not in SYSTEMS[values["system"]].settings:
+        if options not in EVERY_SYSTEM[values["system"]].settings:
             raise ValueError("a setting that is none of the system's")
-        return (values["system"], values["corpus"]), options
+        place = search_place(values["corpus"], values.get("encoder"))
+        return (values["system"], place), options
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} must hold the setting a search has chosen; got {error!r}. "

@@ -13,17 +13,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from textcapsules.config import RunConfig
-from textcapsules.data.example import Example
+from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.inference.evaluate import evaluate_scores
+from textcapsules.lab.paper.heads import EVERY_SYSTEM
 from textcapsules.lab.paper.place import Place
 from textcapsules.lab.paper.plan import REUTERS, Cell, differences
 from textcapsules.lab.paper.records import Record
+from textcapsules.lab.paper.regression import fit_regression
 from textcapsules.lab.paper.systems import Options
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.network import Network
 from textcapsules.model.score import score_documents
 from textcapsules.text.encode import Encoder
+from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.training.prepare import Encoded, Prepared, target_matrix
 from textcapsules.training.run import Measure, train
 from textcapsules.training.selection import DevSet
@@ -55,15 +58,7 @@ def execute(cell: Cell, place: Place) -> Record:
     started = time.perf_counter()
     config = place.localise(cell.config)
     corpus = read(config.data)
-    measure = epoch_measure(corpus.test) if set(REUTERS) & set(cell.tests) else None
-    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
-        classifier = train(
-            config,
-            Path(folder) / "model",
-            corpus=corpus,
-            measure=measure,
-            test_reasons=False,
-        )
+    classifier = fit(cell, config, corpus)
     trained = classifier.record
     more = calibrate_more(classifier, corpus.dev) if cell.tests else {}
     test = evaluate_tests(classifier, corpus.test, cell.tests, more)
@@ -105,6 +100,21 @@ def execute(cell: Cell, place: Place) -> Record:
         "commit": commit(),
         **{name: trained[name] for name in ("device", "threads", "versions")},
     }
+
+
+def fit(cell: Cell, config: RunConfig, corpus: Corpus) -> TextClassifier:
+    """Train the system of a cell."""
+    if EVERY_SYSTEM[cell.system].kind == "regression":
+        return fit_regression(config, corpus)
+    is_measured = config.text.encoder is None and set(REUTERS) & set(cell.tests)
+    with tempfile.TemporaryDirectory(prefix="textcapsules-") as folder:
+        return train(
+            config,
+            Path(folder) / "model",
+            corpus=corpus,
+            measure=epoch_measure(corpus.test) if is_measured else None,
+            test_reasons=False,
+        )
 
 
 def epoch_measure(examples: Sequence[Example]) -> Measure:
@@ -171,9 +181,13 @@ def calibrate_more(
     if (targets.sum(1) > 1).any():
         return {}
     scores = score_documents(classifier.network, documents)
+    tokenizer = classifier.tokenizer
+    n_pieces = tokenizer.n_pieces if isinstance(tokenizer, PieceTokenizer) else None
     return {
         name: DevSet(
-            classifier.config.replace(**options), Encoded(documents, targets)
+            classifier.config.replace(**options),
+            Encoded(documents, targets),
+            n_pieces=n_pieces,
         ).calibrate(classifier.network, scores)
         for name, options in MORE_CALIBRATIONS.items()
     }

@@ -21,7 +21,7 @@ __all__ = [
     "Options",
     "TableSystem",
     "can_learn",
-    "search_source",
+    "product_of",
 ]
 
 Options = dict[str, dict[str, Any]]  # section -> field -> value
@@ -34,7 +34,7 @@ class TableSystem(NamedTuple):
 
     name: str
     title: str
-    kind: Literal["capsule", "network", "classic"]
+    kind: Literal["capsule", "network", "classic", "regression"]
     options: Options
     settings: tuple[Options, ...]  # of the search, the default first
     preset: str = "paper"
@@ -47,7 +47,7 @@ class TableSystem(NamedTuple):
     searched_as: str | None = None  # another system, whose chosen setting it uses
 
 
-def _product(
+def product_of(
     first: tuple[str, str, tuple[Any, Any]], second: tuple[str, str, tuple[Any, Any]]
 ) -> tuple[Options, ...]:
     """Return the four combinations of two options with two values each."""
@@ -79,13 +79,13 @@ _CUT: dict[str, Options] = {
     for corpus in ("reuters-multi", "reuters-full")
 }
 # Options that the paper leaves open.
-_CAPSULES = _product(
+_CAPSULES = product_of(
     ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
 )
 _RATES = ("train", "learning_rate", (1e-3, 3e-4))
 _DROPOUT = ("baseline", "output_dropout", (0.5, 0.2))
-_KIM = _product(_DROPOUT, _RATES)
-_RECURRENT = _product(_DROPOUT, ("baseline", "pooling", ("last", "mean")))
+_KIM = product_of(_DROPOUT, _RATES)
+_RECURRENT = product_of(_DROPOUT, ("baseline", "pooling", ("last", "mean")))
 _COSTS = tuple({"baseline": {"tfidf_c": c}} for c in (1.0, 0.1, 0.3, 3.0))
 
 
@@ -161,13 +161,13 @@ SYSTEMS: dict[str, TableSystem] = {
         _network(
             "tree_lstm",
             "Tree-LSTM",
-            _product(_DROPOUT, ("baseline", "hidden_size", (150, 300))),
+            product_of(_DROPOUT, ("baseline", "hidden_size", (150, 300))),
             cost=4.0,
         )._replace(by_corpus={"sst2": {"baseline": {"tree_kind": "n-ary"}}}),
         _network(
             "lr_lstm",
             "LR-LSTM",
-            _product(_DROPOUT, ("baseline", "regulariser_weight", (0.5, 0.1))),
+            product_of(_DROPOUT, ("baseline", "regulariser_weight", (0.5, 0.1))),
         )._replace(most_classes=2),
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
@@ -182,14 +182,14 @@ SYSTEMS: dict[str, TableSystem] = {
         _network(
             "cl_cnn",
             "CL-CNN",
-            _product(("baseline", "cl_cnn_size", ("small", "large")), _RATES),
+            product_of(("baseline", "cl_cnn_size", ("small", "large")), _RATES),
             vectors=False,
             cost=3.0,
         )._replace(searched_on="subj"),
         _network(
             "vd_cnn",
             "VD-CNN",
-            _product(
+            product_of(
                 ("baseline", "vd_cnn_depth", (9, 29)),
                 # All questions and 99 % of the news are no longer than 512.
                 ("baseline", "characters", (None, 512)),
@@ -266,7 +266,7 @@ SYSTEMS: dict[str, TableSystem] = {
         _classic(
             "fasttext",
             "fastText",
-            _product(
+            product_of(
                 ("baseline", "fasttext_ngrams", (2, 1)),
                 ("baseline", "fasttext_rate", (0.5, 0.1)),
             ),
@@ -282,15 +282,6 @@ def can_learn(entry: TableSystem, corpus: str) -> bool:
     (True, False)
     """
     return entry.most_classes is None or len(card(corpus).labels) <= entry.most_classes
-
-
-def search_source(entry: TableSystem) -> TableSystem:
-    """Return the system whose search chooses the setting of this one.
-
-    >>> search_source(SYSTEMS["capsule_b_uniform"]).name
-    'capsule_b'
-    """
-    return entry if entry.searched_as is None else SYSTEMS[entry.searched_as]
 
 
 TUNED_ON = {"mr": 4, "cr": 4, "trec": 3}  # folds or seeds, evaluated on dev

@@ -28,6 +28,7 @@ from textcapsules.lab.paper.figures import (
     markdown,
     mean,
 )
+from textcapsules.lab.paper.heads import ENCODER_CORPORA, HEADS
 from textcapsules.lab.paper.plan import (
     ABLATION,
     CORPORA,
@@ -212,6 +213,14 @@ ABLATION_TITLES = {
     "without-coefficient_amendment": "without coefficient amendment",
     "sabour-squash": "our routing, 3 iterations, with Sabour's squash",
 }
+# On an encoder: heads of capsules, and the others that learn as much of the encoder.
+_FROZEN = ("encoder_linear", "encoder_attention", "encoder_lr")
+HEADS_COMPARED = {
+    "encoder_capsules": _FROZEN,
+    "encoder_capsules_attention": _FROZEN,
+    "encoder_capsules_light": ("encoder_linear_light",),
+    "encoder_capsules_tuned": ("encoder_linear_tuned",),
+}
 RESULT = ("accuracy", "published", "difference", "runs")
 # A system, and those of which the best is compared with it.
 COMPARED = (
@@ -240,6 +249,7 @@ def render_tables(recorded: RecordedFigures, *, quick: bool = False) -> str:
         figure3(recorded),
         ladder(recorded),
         tuning(recorded),
+        *(encoder_heads(recorded, name) for name in recorded.encoders),
     ]
     return "\n".join(parts)
 
@@ -422,6 +432,45 @@ def tuning(recorded: RecordedFigures) -> str:
         header = [SYSTEMS[system].title, *TUNED_ON, "mean"]
         parts.append(markdown(header, [cells for _, cells in rows]))
     return "\n".join(parts)
+
+
+def encoder_heads(recorded: RecordedFigures, encoder: str) -> str:
+    """Return the figures of every head on one encoder, and how capsules compare."""
+    rows, tests, sums = [], [], set()
+    for system, entry in HEADS.items():
+        cells = []
+        for corpus in ENCODER_CORPORA:
+            name = FigureName("encoders", system, corpus, encoder)
+            cells.append(format_with_runs(recorded.mean(name, *measured(corpus))))
+            sums |= {
+                f"`{file}` {digest[:16]}"
+                for run in recorded.runs(name).values()
+                for file, digest in run["vectors"]["sha256"].items()
+            }
+        rows.append([entry.title, *cells])
+    for system, corpus in product(HEADS_COMPARED, ENCODER_CORPORA):
+        name = FigureName("encoders", system, corpus, encoder)
+        others, path = HEADS_COMPARED[system], measured(corpus)
+        if cells := compare_with_best(recorded, name, encoder, path, others):
+            tests.append([corpus, *cells])
+    return "\n".join(
+        [
+            f"## Heads on {encoder}\n\nAll heads read the same states of the same "
+            "texts. Accuracy, and on Reuters exact match with a threshold from single "
+            "dev documents and pairs by label; the number of runs is in brackets. The "
+            "encoder may have read some of these texts in its own training. SHA-256 of "
+            f"its weights: {', '.join(sorted(sums)) or DASH}.\n",
+            markdown(["head", *ENCODER_CORPORA], rows),
+            "The figure of capsules less that of the best head of another kind, in "
+            "points:\n",
+            markdown(["corpus", *COMPARISON_HEADER], tests),
+        ]
+    )
+
+
+def measured(corpus: str) -> tuple[str, ...]:
+    """Return the keys of what the tables of heads show of a test set."""
+    return ("calibrated", "exact_match") if corpus in REUTERS else ("accuracy",)
 
 
 # Okabe and Ito's colours, for colour-blind readers too; lines and marks also differ.

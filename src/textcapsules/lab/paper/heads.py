@@ -1,0 +1,130 @@
+"""Heads on one pretrained encoder: the systems of the table `encoders`.
+
+All heads read the same states of the same texts, on the preset `encoder-frozen`, and
+have four settings each, two of which train on joined texts too. Heads on an encoder
+that learns use the setting that was chosen for the same head on the frozen one.
+"""
+
+from textcapsules.lab.paper.systems import (
+    SYSTEMS,
+    Options,
+    TableSystem,
+    product_of,
+)
+
+__all__ = ["ENCODER_CORPORA", "EVERY_SYSTEM", "HEADS", "encoder_name", "search_source"]
+
+ENCODER_CORPORA = (
+    "mr",
+    "sst2",
+    "subj",
+    "trec",
+    "cr",
+    "ag-news",
+    "reuters-multi",
+    "reuters-full",
+)
+PRESET = "encoder-frozen"
+_JOINED = ("train", "joined", (0.33, 0.0))  # joined texts per single one
+_RATES = product_of(_JOINED, ("train", "learning_rate", (3e-3, 1e-3)))
+# A single layer takes larger steps.
+_LARGE_RATES = product_of(_JOINED, ("train", "learning_rate", (2e-3, 2e-2)))
+# A fit takes seconds; more values of C in place of joined texts.
+_COSTS: tuple[Options, ...] = tuple(
+    {"baseline": {"tfidf_c": C}, "train": {"joined": joined}}
+    for C, joined in ((0.1, 0.0), (1.0, 0.0), (0.01, 0.0), (0.1, 0.33))
+)
+_TRAININGS = {"light": 10.0, "tuned": 40.0}  # and what they cost
+
+
+def _head(
+    name: str,
+    title: str,
+    settings: tuple[Options, ...],
+    cost: float,
+    *,
+    capsules: bool = False,
+    **model: str,
+) -> TableSystem:
+    kind = "capsule" if capsules else "network"
+    options: Options = {"model": model} if model else {}
+    return TableSystem(
+        name, title, kind, options, settings, PRESET, vectors=False, cost=cost
+    )
+
+
+def _learning(head: TableSystem) -> list[TableSystem]:
+    """Return a head on an encoder that learns: its last layers, or all."""
+    return [
+        head._replace(
+            name=f"{head.name}_{training}",
+            title=f"{head.title}, encoder {training}",
+            options={**head.options, "train": {"encoder_training": training}},
+            settings=({},),
+            searched_as=head.name,
+            cost=cost,
+        )
+        for training, cost in _TRAININGS.items()
+    ]
+
+
+_CAPSULES = _head("encoder_capsules", "Capsules", _RATES, 1.0, capsules=True)
+_LINEAR = _head(
+    "encoder_linear",
+    "Linear layer on the mean state",
+    _LARGE_RATES,
+    0.3,
+    architecture="encoder-linear",
+)
+
+HEADS: dict[str, TableSystem] = {
+    entry.name: entry
+    for entry in (
+        _CAPSULES,
+        _head(
+            "encoder_capsules_attention",
+            "Capsules, attention routing",
+            _RATES,
+            1.0,
+            capsules=True,
+            routing="attention",
+        ),
+        _LINEAR,
+        _head(
+            "encoder_attention",
+            "Attention per label",
+            _LARGE_RATES,
+            0.4,
+            architecture="encoder-attention",
+        ),
+        _head(
+            "encoder_lr",
+            "Logistic regression on the mean state",
+            _COSTS,
+            0.1,
+            architecture="encoder-linear",
+        )._replace(kind="regression"),
+        *_learning(_CAPSULES),
+        *_learning(_LINEAR),
+    )
+}
+
+EVERY_SYSTEM = {**SYSTEMS, **HEADS}
+
+
+def search_source(entry: TableSystem) -> TableSystem:
+    """Return the system whose search chooses the setting of this one.
+
+    >>> search_source(SYSTEMS["capsule_b_uniform"]).name
+    'capsule_b'
+    """
+    return entry if entry.searched_as is None else EVERY_SYSTEM[entry.searched_as]
+
+
+def encoder_name(encoder: str) -> str:
+    """Return what records call an encoder, whichever folder it lies in.
+
+    >>> encoder_name("thenlper/gte-small"), encoder_name("/home/me/gte-small/")
+    ('gte-small', 'gte-small')
+    """
+    return encoder.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
