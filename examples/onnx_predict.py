@@ -7,13 +7,15 @@ python examples/onnx_predict.py exported "I was charged twice and cannot log in"
 import json
 import re
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-BATCH_SIZE = 16  # texts; a batch takes memory for its sentences times the longest one
+MOST_PLACES = 2048  # of a batch; the sentences of a batch are padded to the longest
 
 
 def predict(folder: Path, texts: list[str]) -> list[list[str]]:
@@ -43,46 +45,61 @@ def score(folder: Path, about: dict, texts: list[str]) -> tuple[np.ndarray, np.n
         str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
     )
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    scores, outside = [], []
-    for start in range(0, len(texts), BATCH_SIZE):
-        part = texts[start : start + BATCH_SIZE]
-        if "reading" in about:  # a model on a pretrained encoder
-            ids = piece_numbers(tokenizer, part, about)
-        else:  # the tokenizer cuts texts at the model's length and pads shorter ones
-            encoded = tokenizer.encode_batch(part)
-            ids = np.array([each.ids for each in encoded], np.int64)
-        found, *more = (np.asarray(each) for each in session.run(None, {"ids": ids}))
-        scores.append(found)
-        # A model that learnt from few texts refuses none, and has one output alone.
-        outside.append(more[0] if more else np.zeros(len(part), bool))
-    return np.concatenate(scores), np.concatenate(outside)
+    if "reading" in about:  # a model on a pretrained encoder
+        tokenizer.encode_special_tokens = True  # a text that says "[SEP]" means letters
+        rows = [piece_numbers(tokenizer, text, about) for text in texts]
+        first = 2 + about["reading"]["pieces"]  # numbers from here on begin a sentence
+    else:  # the tokenizer cuts texts at the model's length
+        rows, first = [tokenizer.encode(text).ids for text in texts], None
+    scores = np.zeros((len(texts), len(about["labels"])), np.float32)
+    outside = np.zeros(len(texts), bool)
+    for places in batches(rows, first):
+        ids = np.zeros((len(places), max(len(rows[place]) for place in places)), int)
+        for number, place in enumerate(places):
+            ids[number, : len(rows[place])] = rows[place]
+        found = session.run(None, {"ids": ids.astype(np.int64)})
+        scores[places] = found[0]
+        if len(found) > 1:  # a model that learnt from few texts refuses none
+            outside[places] = found[1]
+    return scores, outside
 
 
-def piece_numbers(tokenizer: Tokenizer, texts: list[str], about: dict) -> np.ndarray:
-    """Return the numbers (texts, pieces) of an encoder's word pieces, 0 after the end.
+def batches(rows: list[list[int]], first: int | None) -> Iterator[list[int]]:
+    """Yield which texts to score together: such as have sentences of like length."""
+    lengths = []  # of each text's sentences; a model on words reads a text as one
+    for row in rows:
+        starts = [at for at, number in enumerate(row) if first and number >= first]
+        ends = [*starts, len(row)] if starts else [0, len(row)]
+        lengths.append([end - start for start, end in pairwise(ends)])
+    batch, n_sentences = [], 0
+    for place in sorted(range(len(rows)), key=lambda place: max(lengths[place])):
+        n_more = n_sentences + len(lengths[place])
+        if batch and n_more * max(lengths[place]) > MOST_PLACES:
+            yield batch
+            batch, n_more = [], len(lengths[place])
+        batch.append(place)
+        n_sentences = n_more
+    if batch:
+        yield batch
+
+
+def piece_numbers(tokenizer: Tokenizer, text: str, about: dict) -> list[int]:
+    """Return the numbers of a text's word pieces.
 
     Piece p has the number 2 + p, or 2 + p + `pieces` where a sentence begins: the
     model encodes each sentence by itself. An unknown piece has the number 1.
     """
-    how = about["reading"]
-    tokenizer.encode_special_tokens = True  # a text that says "[SEP]" means letters
-    rows = []
-    for text in texts:
-        row = []
-        for sentence in cut(text, how):
-            n_known = 0
-            for piece in tokenizer.encode(sentence, add_special_tokens=False).ids:
-                if piece == how["unknown_piece"]:
-                    row.append(1)
-                    continue
-                begins = n_known % how["max_pieces"] == 0
-                row.append(2 + piece + begins * how["pieces"])
-                n_known += 1
-        rows.append(row[: about["max_tokens"]])
-    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for number, row in enumerate(rows):
-        ids[number, : len(row)] = row
-    return ids
+    how, row = about["reading"], []
+    for sentence in cut(text, how):
+        n_known = 0
+        for piece in tokenizer.encode(sentence, add_special_tokens=False).ids:
+            if piece == how["unknown_piece"]:
+                row.append(1)
+                continue
+            begins = n_known % how["max_pieces"] == 0
+            row.append(2 + piece + begins * how["pieces"])
+            n_known += 1
+    return row[: about["max_tokens"]]
 
 
 def cut(text: str, how: dict) -> list[str]:

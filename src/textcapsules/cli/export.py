@@ -31,9 +31,10 @@ def export(
 ) -> None:
     """Write a model for programs that do not have textcapsules.
 
-    It writes three files: model.onnx for onnxruntime, tokenizer.json for tokenizers,
-    and labels.json with names and thresholds. They are first compared with the model on
-    random texts: if a score differs by more than 1e-4, nothing is written.
+    It writes three files: model.onnx for onnxruntime, with the pretrained encoder if
+    there is one, tokenizer.json for tokenizers, and labels.json with names and
+    thresholds. They are first compared with the model on random texts: if a score
+    differs by more than 1e-4, nothing is written.
 
       textcapsules export runs/model --format onnx --out exported
     """

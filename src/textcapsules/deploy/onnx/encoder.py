@@ -11,8 +11,9 @@ encoder has no sizes that a tracer would fix: all six kinds that are tested stay
 both, sentences and pieces.
 """
 
-import io
+import tempfile
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,22 +222,22 @@ def trace(graph: Graph, states: SentenceStates) -> Any:
     mask[1, 3:] = 0  # a mask of ones alone might be left out
     sizes = {0: "sentences", 1: "pieces"}
     names = ("pieces", "mask", "states")
-    file = io.BytesIO()
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            file = Path(folder) / "encoder.onnx"
             # The other exporter needs one more package; this one is to go some day.
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 model,
                 (pieces, mask),
-                file,
+                str(file),
                 input_names=list(names[:2]),
                 output_names=[names[2]],
                 dynamic_axes=dict.fromkeys(names, sizes),
                 opset_version=OPSET,
                 dynamo=False,
             )
-        return graph.onnx.load_from_string(file.getvalue())
+            return graph.onnx.load(file)
     except Exception as error:  # of any operation that the exporter does not know
         kind = states.settings.get("model_type")
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -16,6 +16,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ from textcapsules.text.pieces import (
     STOP,
     PieceTokenizer,
     clause_places,
+    split_sentences,
 )
 from textcapsules.text.vocabulary import PAD, PAD_ID
 
@@ -51,7 +53,7 @@ __all__ = ["FILES", "TOLERANCE", "Exported", "export_onnx", "random_texts"]
 FILES = ("tokenizer.json", "labels.json", "model.onnx")
 TOLERANCE = 1e-4
 N_TEXTS = 200
-BATCH_SIZE = 32
+MOST_PLACES = 2048  # of a batch of random texts
 
 
 class Exported(NamedTuple):
@@ -241,34 +243,66 @@ def run_files(
 ) -> tuple[list[NDArray], NDArray[np.bool_]]:
     """Return the scores (N, J) of texts alone and in batches, and which are outside."""
     session = open_session(exported.model)
-    documents = read_documents(exported, texts)
+    documents, lengths = read_documents(exported, texts)
     names = [each.name for each in session.get_outputs()]
     scores, outside = [], np.zeros(len(texts), dtype=bool)
-    for size in (1, BATCH_SIZE):  # both batch sizes must work
+    for most in (1, MOST_PLACES):  # alone and together
         found = []
-        for start in range(0, len(texts), size):
-            part = documents[start : start + size]
+        for start, end in pairwise(batch_bounds(lengths, most)):
+            part = documents[start:end]
             ids = np.zeros((len(part), max(map(len, part))), np.int64)
             for row, document in enumerate(part):
                 ids[row, : len(document)] = document
             results = dict(zip(names, session.run(names, {"ids": ids}), strict=True))
             found.append(results["scores"])
             if "outside" in results:
-                outside[start : start + size] = results["outside"]
+                outside[start:end] = results["outside"]
         scores.append(np.concatenate(found))
     return scores, outside
 
 
-def read_documents(exported: Exported, texts: Sequence[str]) -> list[NDArray]:
-    """Return the numbers of each text, made with the files alone."""
+def batch_bounds(lengths: Sequence[Sequence[int]], most: int) -> list[int]:
+    """Return where batches begin and end, each of one text or of `most` places.
+
+    So memory is bounded: all sentences of a batch are padded to the longest.
+
+    Args:
+        lengths: of each text's sentences.
+        most: sentences of a batch, times the longest.
+
+    >>> batch_bounds([[3], [5], [1, 2], [9]], 12)
+    [0, 2, 3, 4]
+    """
+    bounds, n_sentences, longest = [0], 0, 0
+    for place, sentences in enumerate(lengths):
+        n_sentences, longest = n_sentences + len(sentences), max(longest, *sentences, 0)
+        if place > bounds[-1] and n_sentences * longest > most:
+            bounds.append(place)
+            n_sentences, longest = len(sentences), max(*sentences, 0)
+    return [*bounds, len(lengths)]
+
+
+def read_documents(
+    exported: Exported, texts: Sequence[str]
+) -> tuple[list[NDArray], list[list[int]]]:
+    """Return the numbers of each text, and the lengths of its sentences.
+
+    They are made with the files alone. A text of words counts as one sentence.
+    """
     about = json.loads(exported.labels)
     tokenizer = Tokenizer.from_str(exported.tokenizer)
     if (how := about.get("reading")) is None:
+        tokenizer.no_padding()
         encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [np.array(each.ids, np.int64) for each in encoded]
-    places = "sentences" if how["link"] is None else "clauses"
-    pieces = PieceTokenizer(exported.tokenizer, max_pieces=how["max_pieces"], by=places)
-    return [ids.astype(np.int64) for ids in pieces.encode(texts, about["max_tokens"])]
+        documents = [np.array(each.ids, np.int64) for each in encoded]
+        return documents, [[len(ids)] for ids in documents]
+    by = "sentences" if how["link"] is None else "clauses"
+    pieces = PieceTokenizer(exported.tokenizer, max_pieces=how["max_pieces"], by=by)
+    documents = [
+        ids.astype(np.int64) for ids in pieces.encode(texts, about["max_tokens"])
+    ]
+    sentences = [split_sentences(ids, how["pieces"]) for ids in documents]
+    return documents, [[len(each) for each in parts] for parts in sentences]
 
 
 def open_session(model: bytes) -> Any:

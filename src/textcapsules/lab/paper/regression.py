@@ -8,6 +8,7 @@ a regression of its own, as TF-IDF has; elsewhere one regression covers all labe
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ def fit_weights(network: MeanLinear, prepared: Prepared, train: Encoded) -> None
         for place in range(network.n_classes):
             is_class = train.targets[:, place] > 0
             if is_class.any() and not is_class.all():
-                model = LogisticRegression(C=C, max_iter=MAX_ITERATIONS)
+                model: Any = LogisticRegression(C=C, max_iter=MAX_ITERATIONS)
                 model.fit(means, is_class)
                 weight[place], bias[place] = model.coef_[0], model.intercept_[0]
     else:
