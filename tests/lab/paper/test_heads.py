@@ -46,7 +46,9 @@ def test_all_heads_stand_on_the_same_states_with_equal_budgets() -> None:
         }
         assert len(texts) == 1, repeated
     assert {cell.config.text.encoder for cell in cells} == {"tiny"}
-    assert {len(HEADS[name].settings) for name in FROZEN} == {4}
+    budgets = {name: len(HEADS[name].settings) for name in FROZEN}
+    assert budgets.pop("encoder_lr") == 5
+    assert set(budgets.values()) == {2}
     assert Plan().cells("encoders") == []
 
 
@@ -67,7 +69,7 @@ def test_a_search_chooses_for_one_encoder(place: Place, tmp_path: Path) -> None:
     )
     search = work.unsearched(["encoders"])
     assert [(cell.setting, cell.config.data.source) for cell in search] == [
-        (str(number), "mr") for number in range(4)
+        (str(number), "mr") for number in range(5)
     ]
     work.run(search, place, jobs=1, on_done=lambda _: None)
     assert work.unsearched(["encoders"]) == []
@@ -78,7 +80,7 @@ def test_a_search_chooses_for_one_encoder(place: Place, tmp_path: Path) -> None:
     other = Campaign(
         tmp_path, folds=1, only=["encoder_lr/mr"], encoder="other", quick=True
     )
-    assert len(other.unsearched(["encoders"])) == 4
+    assert len(other.unsearched(["encoders"])) == 5
 
 
 @pytest.mark.slow
@@ -214,8 +216,8 @@ def test_plan_and_mistakes(tmp_path: Path) -> None:
     plan = ["--only", "encoder_capsules/*", "--plan", "--json", *out]
     ran = run_cli("reproduce", "encoders", "--encoder", "a/tiny", *plan)
     told = json.loads(ran.out.splitlines()[-1])
-    # Fifty runs, and four settings on MR and on Reuters.
-    assert told["runs_to_do"] == 3 * 10 + 4 * 5 + 2 * 4
+    # Fifty runs, and two settings on MR and on Reuters.
+    assert told["runs_to_do"] == 3 * 10 + 4 * 5 + 2 * 2
     said = refusal("reproduce", "encoders", *out)
     assert "encoder must be given for the table encoders" in said
     said = refusal("reproduce", "table1", "--encoder", "tiny", *out)

@@ -21,7 +21,6 @@ __all__ = [
     "Options",
     "TableSystem",
     "can_learn",
-    "product_of",
 ]
 
 Options = dict[str, dict[str, Any]]  # section -> field -> value
@@ -47,7 +46,7 @@ class TableSystem(NamedTuple):
     searched_as: str | None = None  # another system, whose chosen setting it uses
 
 
-def product_of(
+def _product(
     first: tuple[str, str, tuple[Any, Any]], second: tuple[str, str, tuple[Any, Any]]
 ) -> tuple[Options, ...]:
     """Return the four combinations of two options with two values each."""
@@ -79,13 +78,13 @@ _CUT: dict[str, Options] = {
     for corpus in ("reuters-multi", "reuters-full")
 }
 # Options that the paper leaves open.
-_CAPSULES = product_of(
+_CAPSULES = _product(
     ("model", "dropout", (0.0, 0.5)), ("model", "transform_gain", (1.0, 4.0))
 )
 _RATES = ("train", "learning_rate", (1e-3, 3e-4))
 _DROPOUT = ("baseline", "output_dropout", (0.5, 0.2))
-_KIM = product_of(_DROPOUT, _RATES)
-_RECURRENT = product_of(_DROPOUT, ("baseline", "pooling", ("last", "mean")))
+_KIM = _product(_DROPOUT, _RATES)
+_RECURRENT = _product(_DROPOUT, ("baseline", "pooling", ("last", "mean")))
 _COSTS = tuple({"baseline": {"tfidf_c": c}} for c in (1.0, 0.1, 0.3, 3.0))
 
 
@@ -161,13 +160,13 @@ SYSTEMS: dict[str, TableSystem] = {
         _network(
             "tree_lstm",
             "Tree-LSTM",
-            product_of(_DROPOUT, ("baseline", "hidden_size", (150, 300))),
+            _product(_DROPOUT, ("baseline", "hidden_size", (150, 300))),
             cost=4.0,
         )._replace(by_corpus={"sst2": {"baseline": {"tree_kind": "n-ary"}}}),
         _network(
             "lr_lstm",
             "LR-LSTM",
-            product_of(_DROPOUT, ("baseline", "regulariser_weight", (0.5, 0.1))),
+            _product(_DROPOUT, ("baseline", "regulariser_weight", (0.5, 0.1))),
         )._replace(most_classes=2),
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
@@ -182,14 +181,14 @@ SYSTEMS: dict[str, TableSystem] = {
         _network(
             "cl_cnn",
             "CL-CNN",
-            product_of(("baseline", "cl_cnn_size", ("small", "large")), _RATES),
+            _product(("baseline", "cl_cnn_size", ("small", "large")), _RATES),
             vectors=False,
             cost=3.0,
         )._replace(searched_on="subj"),
         _network(
             "vd_cnn",
             "VD-CNN",
-            product_of(
+            _product(
                 ("baseline", "vd_cnn_depth", (9, 29)),
                 # All questions and 99 % of the news are no longer than 512.
                 ("baseline", "characters", (None, 512)),
@@ -266,7 +265,7 @@ SYSTEMS: dict[str, TableSystem] = {
         _classic(
             "fasttext",
             "fastText",
-            product_of(
+            _product(
                 ("baseline", "fasttext_ngrams", (2, 1)),
                 ("baseline", "fasttext_rate", (0.5, 0.1)),
             ),
