@@ -54,10 +54,12 @@ def score(folder: Path, about: dict, texts: list[str]) -> tuple[np.ndarray, np.n
     scores = np.zeros((len(texts), len(about["labels"])), np.float32)
     outside = np.zeros(len(texts), bool)
     for places in batches(rows, first):
-        ids = np.zeros((len(places), max(len(rows[place]) for place in places)), int)
+        ids = np.zeros(
+            (len(places), max(len(rows[place]) for place in places)), np.int64
+        )
         for number, place in enumerate(places):
             ids[number, : len(rows[place])] = rows[place]
-        found = session.run(None, {"ids": ids.astype(np.int64)})
+        found = [np.asarray(each) for each in session.run(None, {"ids": ids})]
         scores[places] = found[0]
         if len(found) > 1:  # a model that learnt from few texts refuses none
             outside[places] = found[1]

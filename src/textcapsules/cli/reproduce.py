@@ -123,7 +123,9 @@ def reproduce(
         redo_unclean=redo_unclean,
     )
     shown = campaign.displays(displays, epochs)
-    if not campaign.cells(tables) and not shown and not tables_only:
+    # The tables of encoders that have records need none to be named.
+    needs_cells = not (tables_only and encoder is None and "encoders" in tables)
+    if needs_cells and not campaign.cells(tables) and not shown:
         raise ConfigError(
             f"only must leave cells of {', '.join([*tables, *displays])}; got "
             f"{', '.join(only or ())}, which leaves none."

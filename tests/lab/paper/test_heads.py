@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
 from textcapsules.base.errors import ConfigError
@@ -125,7 +126,7 @@ def test_regression_is_scikit_learns_on_the_mean_states(
         rows = []
         for ids in reader.encode([each.text for each in examples], 40):
             known = ids[ids > 1].astype(np.int64)  # as the preset reads them
-            states = encoder.states.of(_tensor(known[None]))[0].numpy()
+            states = encoder.states.of(torch.from_numpy(known[None]))[0].numpy()
             spread = states.std(1, keepdims=True)
             rows.append(((states - states.mean(1, keepdims=True)) / spread).mean(0))
         return np.array(rows)
@@ -147,12 +148,6 @@ def test_regression_is_scikit_learns_on_the_mean_states(
         expected = model.predict_proba(means(texts.test))
     found = classifier.scores([each.text for each in texts.test])
     np.testing.assert_allclose(found, expected, atol=2e-3)
-
-
-def _tensor(array: np.ndarray):
-    import torch
-
-    return torch.from_numpy(array)
 
 
 def test_a_regression_and_a_linear_layer_are_different_runs() -> None:

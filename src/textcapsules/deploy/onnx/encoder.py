@@ -6,9 +6,9 @@ by itself, and puts the states back where their pieces stand. So a file has one 
 as that of a model on words has, and what reads it need not know how sentences are
 encoded, cut into windows or joined.
 
-The encoder's own operations come from torch's exporter. Unlike a capsule network, an
-encoder has no sizes that a tracer would fix: all six kinds that are tested stay open in
-both, sentences and pieces.
+The encoder's own operations come from torch's exporter. The sizes of an encoder stay
+open in its trace, unlike those of a capsule network: the tests have six kinds, with any
+number of sentences and pieces.
 """
 
 import tempfile

@@ -195,7 +195,7 @@ def write_network(
 
 def write_pooled(graph: Graph, network: MeanLinear, given: str) -> str:
     """Write a head that pools states; return the scores (B, n_classes)."""
-    ids = graph.op("Pad", given, graph.integers(0, 0, 0, 1))  # of no text is T zero
+    ids = graph.op("Pad", given, graph.integers(0, 0, 0, 1))  # T may be zero
     known = to_float(graph, graph.op("Greater", ids, graph.integers(UNK_ID)))
     readable = graph.reduce("ReduceMax", known, 1)  # (B, 1), 1 or 0
     words = to_float(graph, graph.op("Greater", ids, graph.integers(PAD_ID)))

@@ -5,7 +5,10 @@ have two settings each; logistic regression has five, since a fit takes seconds.
 on an encoder that learns use the setting chosen for the same head on the frozen one.
 """
 
+from pathlib import Path
+
 from textcapsules.lab.paper.systems import SYSTEMS, Options, TableSystem
+from textcapsules.text.encoder import is_folder
 
 __all__ = ["ENCODER_CORPORA", "EVERY_SYSTEM", "HEADS", "encoder_name", "search_source"]
 
@@ -123,4 +126,5 @@ def encoder_name(encoder: str) -> str:
     >>> encoder_name("thenlper/gte-small"), encoder_name("/home/me/gte-small/")
     ('gte-small', 'gte-small')
     """
-    return encoder.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+    path = Path(encoder)
+    return path.resolve().name if is_folder(encoder) else path.name

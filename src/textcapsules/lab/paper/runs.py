@@ -16,7 +16,7 @@ from textcapsules.config import RunConfig
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
 from textcapsules.inference.evaluate import evaluate_scores
-from textcapsules.lab.paper.heads import EVERY_SYSTEM
+from textcapsules.lab.paper.heads import EVERY_SYSTEM, encoder_name
 from textcapsules.lab.paper.place import Place
 from textcapsules.lab.paper.plan import REUTERS, Cell, differences
 from textcapsules.lab.paper.records import Record
@@ -162,7 +162,7 @@ def portable(config: RunConfig) -> RunConfig:
         data={"data_dir": None},
         text={
             "vectors": None if text.vectors is None else Path(text.vectors).name,
-            "encoder": None if text.encoder is None else Path(text.encoder).name,
+            "encoder": None if text.encoder is None else encoder_name(text.encoder),
         },
     )
 
