@@ -48,6 +48,9 @@ TEXTS = [
     "cat. " * 300,  # cut at the model's length
 ]
 MAX_TOKENS = 200
+# States are kept in half precision: where two differ in the last bit of float32, one
+# may be rounded up and the other down.
+CLOSE = 5e-5
 
 
 def example() -> Any:
@@ -102,8 +105,8 @@ def test_graph_gives_the_scores_of_the_network(
         np.asarray(session.run(["scores"], {"ids": row[None].astype(np.int64)})[0])
         for row in rows
     ]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    np.testing.assert_allclose(np.concatenate(alone), expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=CLOSE)
+    np.testing.assert_allclose(np.concatenate(alone), expected, atol=CLOSE)
     assert expected[2:].std(0).min() > 1e-3  # texts have scores of their own
 
 
@@ -148,7 +151,7 @@ def test_example_gives_the_labels_of_predict(
     ran = run_cli("export", folder, "--json", "--out", tmp_path / "out")
     assert ran.code == 0, ran
     facts = json.loads(ran.out.splitlines()[-1])
-    assert facts["largest_difference"] <= 1e-5
+    assert facts["largest_difference"] <= CLOSE
     classifier = TextClassifier.load(folder, "cpu")
     texts = [f"{text}. the dog barks, and a cat purrs" for text, _ in toy_rows(20)]
     texts += [text for text, _ in toy_rows(20, seed=5)] + TEXTS
@@ -158,7 +161,7 @@ def test_example_gives_the_labels_of_predict(
         read = classifier.read(texts)
         expected = [list(each.labels) for each in classifier.predict(texts)]
     scores, outside = script.score(tmp_path / "out", about, texts)
-    np.testing.assert_allclose(scores, read.scores, atol=1e-5)
+    np.testing.assert_allclose(scores, read.scores, atol=CLOSE)
     assert (outside == read.outside).all() and outside.any()
     assert script.predict(tmp_path / "out", texts) == expected
     # Both, texts with labels and texts without.
