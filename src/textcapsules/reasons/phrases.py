@@ -9,11 +9,13 @@ Where a method gives strengths of tokens, a phrase is any row of up to `LONGEST`
 Each of its tokens must earn its place: the phrase has the sum of its tokens' strengths
 less, for each token, a share of the strongest token's (`propose_phrases`).
 
-A reader should not stumble over its ends (`tidy`): no punctuation mark or stop word at
-an end unless it is strong itself, no word and no amount cut ("$167.25"), and a negation
-stays with what it negates ("not angry").
+A reader should not stumble over its ends (`tidy`): no punctuation mark or function word
+at an end unless it is strong itself, nothing at the end that asks for more ("paid
+for"), no word and no amount cut ("$167.25"), and a negation stays with what it negates
+("not angry").
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,31 +23,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.reasons.strengths import NgramStrengths, Strengths
+from textcapsules.text.function_words import (
+    ASKING,
+    LINKS,
+    OF_VERBS,
+    ends_phrase,
+    is_function_word,
+    is_negation,
+)
+from textcapsules.text.pieces import sentence_places
 
-__all__ = ["MIN_SHARE", "PickedPhrases", "pick_phrases", "propose_phrases", "tidy"]
+__all__ = [
+    "MIN_SHARE",
+    "PickedPhrases",
+    "joints",
+    "pick_phrases",
+    "propose_phrases",
+    "tidy",
+]
 
 MIN_SHARE = 0.5  # of the strongest phrase's strength
 LONGEST = 8  # tokens of a phrase
 STRONG = 0.5  # share of its phrase's strongest token that keeps a stop word at an end
-STOP_WORDS = frozenset(
-    """
-    a about after all also am an and any are as at be been before but by can could did
-    do does each for from had has have he her here him his how i if into is it its
-    just me more my of or our she should so some such than that the their them then
-    there these they this those to too us very was we were what when where which
-    while who will with would you your
-    """.split()  # noqa: SIM905 (a page to read, not a list)
-)
-NEGATIONS = frozenset(
-    """
-    no not never nor neither none nobody nothing nowhere without hardly barely cannot
-    cant dont doesnt didnt wont isnt arent wasnt n't
-    """.split()  # noqa: SIM905
-)
 # Between two characters of these and others, words may be parted though they touch.
 MARKS = frozenset(".,;:!?()[]{}<>\"'`“”‘’«»…/|-–—_*")
+# Inside a word or an amount they part nothing: "sign-in", "team's", "1,000.50".
+WITHIN = re.compile(r"\w[-'’]\w|\d[.,:]\d")
 FIRST_UNSPACED = (
     "\u2e80"  # scripts from here on, and emoji, put no blanks between words
+)
+
+
+# After a comma or such a sign, or before a word that links, a clause begins.
+JOINT = re.compile(
+    r"[,;:](?=\s)|\s[-–—](?=\s)|\b(?:and|although|because|but|if|or|since|so|that|though|"
+    r"unless|until|when|whereas|whether|which|while|yet)\b",
+    re.IGNORECASE,
 )
 
 
@@ -147,6 +160,20 @@ def propose_phrases(
     return pick_phrases(windows, n_tokens, top, min_share=0.0)
 
 
+def joints(text: str) -> list[int]:
+    """Return the characters where sentences and clauses begin, in the text's order.
+
+    >>> text = "It is slow, and the app closes when I sign in."
+    >>> [text[place:][:7] for place in joints(text)]
+    ['It is s', ' and th', 'and the', 'when I ']
+    """
+    starts = {start for start, _ in sentence_places(text)}
+    for match in JOINT.finditer(text):
+        is_word = match[0][0].isalpha()
+        starts.add(match.start() if is_word else match.end())
+    return sorted(starts)
+
+
 def tidy(
     text: str,
     places: Sequence[tuple[int, int]],
@@ -175,23 +202,46 @@ def tidy(
     words = [text[first:last].lower() for first, last in places]
     strongest = max(strengths[start:end], default=0.0)
 
+    def is_sign(token: int) -> bool:
+        return not any(map(str.isalnum, words[token]))
+
+    def is_part(token: int) -> bool:
+        """Tell whether a token is no word of its own."""
+        return is_glued(token) or is_glued(token + 1)
+
     def is_weak(token: int) -> bool:
-        if not any(map(str.isalnum, words[token])):
-            return not is_glued(token) and not is_glued(token + 1)
-        return words[token] in STOP_WORDS and strengths[token] < STRONG * strongest
+        says_little = is_function_word(words[token]) or words[token] in ASKING
+        if is_part(token) or not says_little:
+            return False
+        return is_sign(token) or strengths[token] < STRONG * strongest
+
+    def leaves_open(token: int) -> bool:
+        """Tell whether a word at the end asks for more to follow: "paid for"."""
+        follower = words[token + 1] if token + 1 < len(words) else ""
+        return not is_part(token) and not ends_phrase(words[token], follower)
 
     def is_glued(token: int) -> bool:
         """Tell whether a token belongs to the one before it, without a blank."""
         if not 0 < token < len(places) or places[token - 1][1] != places[token][0]:
             return False
-        ends = text[places[token][0] - 1], text[places[token][0]]
-        if words[token].startswith("n't") or words[token].startswith("'"):
-            return ends[0].isalnum()
-        return not any(mark in MARKS or mark >= FIRST_UNSPACED for mark in ends)
+        at = places[token][0]
+        before, after = text[at - 1], text[at]
+        if words[token].startswith(("n't", "'")):
+            return before.isalnum()
+        if before in MARKS or after in MARKS:
+            return WITHIN.match(text, at - 1 - (before in MARKS)) is not None
+        return before < FIRST_UNSPACED and after < FIRST_UNSPACED
 
-    while end - start > 1 and is_weak(end - 1):
+    def is_particle(token: int) -> bool:
+        """Tell whether a word belongs to the verb before it: "log in"."""
+        follower = words[token + 1] if token + 1 < len(words) else ""
+        return words[token] in OF_VERBS and ends_phrase(words[token], follower)
+
+    while end - start > 1 and (is_weak(end - 1) or leaves_open(end - 1)):
         end -= 1
-    while end - start > 1 and is_weak(start):
+    if end < len(places) and is_particle(end) and not is_function_word(words[end - 1]):
+        end += 1
+    while end - start > 1 and (is_weak(start) or words[start] in LINKS):
         start += 1
     for back in (start - 1, start - 2):
         if back >= 0 and is_negation(words[back]):
@@ -205,8 +255,3 @@ def tidy(
     while is_glued(end):
         end += 1
     return start, end
-
-
-def is_negation(word: str) -> bool:
-    """Tell whether a word turns what follows it into its opposite."""
-    return word in NEGATIONS or word.endswith(("n't", "n’t"))

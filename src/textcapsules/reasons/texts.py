@@ -36,7 +36,7 @@ from textcapsules.reasons.methods import (
     explainable_network,
     settle_method,
 )
-from textcapsules.reasons.phrases import PickedPhrases, propose_phrases, tidy
+from textcapsules.reasons.phrases import PickedPhrases, joints, propose_phrases, tidy
 from textcapsules.reasons.strengths import Strengths, find_strengths
 from textcapsules.reasons.trials import (
     MIN_AGAINST,
@@ -180,25 +180,24 @@ class TextSource(NamedTuple):
         parts = (part[self.row, column, :top].tolist() for part in picked[:3])
         tokens = self.batch.strengths.tokens[self.row, :, column]
         places = self.located.places
-        begins = self.sentence_begins()
+        begins = self.clause_begins()
         for start, end, strength in zip(*parts, strict=True):
             if strength <= 0:
                 break
-            start, end = strongest_sentence(begins, tokens, start, end)
-            first, last = tidy(self.text, places, tokens, start, end)
-            place = places[first][0], places[last - 1][1]
-            # Without an "and" two clauses may run together: an effect, no reason.
-            if all(map(is_function_word, self.text[slice(*place)].split())):
-                continue
-            if not self.batch.strengths.of_ngrams:
-                strength = float(tokens[first:last].sum())
-            yield place, strength
+            for part in clause_parts(begins, tokens, start, end):
+                first, last = tidy(self.text, places, tokens, *part)
+                place = places[first][0], places[last - 1][1]
+                # Without an "and" two clauses may run together: no reason.
+                if all(map(is_function_word, self.text[slice(*place)].split())):
+                    continue
+                if not self.batch.strengths.of_ngrams:
+                    strength = float(tokens[first:last].sum())
+                yield place, strength
 
-    def sentence_begins(self) -> list[int]:
-        """Return the tokens that begin a sentence."""
+    def clause_begins(self) -> list[int]:
+        """Return the tokens that begin a clause."""
         places = self.located.places
-        starts = [start for start, _ in sentence_places(self.text)]
-        return [bisect_left(places, (start, start)) for start in starts]
+        return [bisect_left(places, (start, start)) for start in joints(self.text)]
 
     def to_try(self, wanted: Sequence[int]) -> list[Place]:
         """Return the phrases to be deleted, those of the wanted classes first."""
@@ -222,16 +221,23 @@ class TextSource(NamedTuple):
         return list(found)
 
 
-def strongest_sentence(
+def clause_parts(
     begins: Sequence[int], strengths: NDArray, start: int, end: int
-) -> tuple[int, int]:
-    """Return the part of a phrase that lies in one sentence, the strongest such part.
+) -> list[tuple[int, int]]:
+    """Return the parts of a phrase that lie in one clause each, the strongest first.
 
-    >>> strongest_sentence([0, 3], np.array([0.1, 0.2, 0.1, 0.3, 0.2]), 1, 5)
-    (3, 5)
+    Parts whose tokens speak against the label are left out, unless all do.
+
+    >>> clause_parts([0, 3], np.array([0.1, 0.2, 0.1, 0.3, 0.2]), 1, 5)
+    [(3, 5), (1, 3)]
     """
     cuts = [start, *(begin for begin in begins if start < begin < end), end]
-    return max(pairwise(cuts), key=lambda part: float(strengths[slice(*part)].sum()))
+
+    def strength(part: tuple[int, int]) -> float:
+        return float(strengths[slice(*part)].sum())
+
+    ordered = sorted(pairwise(cuts), key=strength, reverse=True)
+    return [part for part in ordered if strength(part) > 0] or ordered[:1]
 
 
 class LabelSource(NamedTuple):
@@ -248,8 +254,13 @@ class LabelSource(NamedTuple):
             given = [*source.batch.chosen[source.row], False][self.place]
             # Where a reason stands twice in a text, either alone is worth little.
             least = 0.0 if given else MIN_FALL
-            places = source.tried.places
-            return self.cut(choose_places(places, falls, top, least=least))
+            tried = source.tried
+            whole = dict(
+                zip(tried.sentences, tried.sentence_falls[:, self.place], strict=True)
+            )
+            return self.cut(
+                choose_places(tried.places, falls, top, least=least, sentences=whole)
+            )
         picked = source.batch.proposed[0]
         return self.cut(list(source.candidates(picked, self.place, top)))
 

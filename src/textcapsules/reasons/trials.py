@@ -15,7 +15,7 @@ that overlaps it and explains nearly as much (`ENOUGH`). What overlaps a phrase 
 taken is skipped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.attributions import document_lengths
+from textcapsules.reasons.phrases import joints
 from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
 from textcapsules.text.vocabulary import Located
 
@@ -42,7 +43,8 @@ __all__ = [
 ]
 
 ENOUGH = 0.7  # share of a fall that a shorter phrase must reach to stand for a longer
-MIN_SHARE = 0.25  # share of the largest fall that a reason must reach
+MIN_SHARE = 0.15  # share of the largest fall that a reason must reach
+EXPLAINED = 0.33  # share of a sentence's fall from which no further phrase is needed
 MIN_FALL = 0.005  # smaller falls are those of any deleted word
 MIN_AGAINST = 0.01  # and so are smaller rises
 
@@ -126,6 +128,7 @@ def choose_places(
     top: int,
     *,
     least: float = MIN_FALL,
+    sentences: Mapping[Place, float] | None = None,
 ) -> list[Chosen]:
     """Return the stretches that a score depends on most, none overlapping another.
 
@@ -135,6 +138,8 @@ def choose_places(
             against the label.
         top: the largest number of stretches.
         least: what a fall must reach; it must be above zero in any case.
+        sentences: where the sentences stand, and how far the score falls without
+            each. If given, one phrase speaks for a sentence that it explains.
     """
     if not len(places):
         return []
@@ -150,6 +155,8 @@ def choose_places(
             break
         if overlaps(places[number], [each.place for each in chosen]):
             continue
+        if is_explained(places[number], chosen, sentences or {}):
+            continue
         rivals = [
             (end - start, start, other)
             for other, (start, end) in enumerate(places)
@@ -162,6 +169,22 @@ def choose_places(
     return sorted(chosen, key=lambda each: -each.fall)
 
 
+def is_explained(
+    place: Place, chosen: Sequence[Chosen], sentences: Mapping[Place, float]
+) -> bool:
+    """Tell whether phrases already chosen explain the sentence of a place.
+
+    Without the words that matter the rest of a sentence says little, so that almost
+    any other part of it seems to matter nearly as much.
+    """
+    return any(
+        EXPLAINED * fall <= sum(each.fall for each in inside)
+        for whole, fall in sentences.items()
+        if overlaps(place, [whole])
+        and (inside := [each for each in chosen if overlaps(each.place, [whole])])
+    )
+
+
 def overlaps(place: Place, others: Sequence[Place]) -> bool:
     """Tell whether a stretch shares a character with any of some others."""
     return any(place[0] < end and start < place[1] for start, end in others)
@@ -169,8 +192,9 @@ def overlaps(place: Place, others: Sequence[Place]) -> bool:
 
 def neighbours(places: Sequence[Place], text: str) -> Iterator[Place]:
     """Yield what two stretches make together, where hardly anything parts them."""
-    ordered = sorted(places)
+    ordered, cuts = sorted(places), joints(text)
     for (start, end), (after, last) in pairwise(ordered):
         between = text[end:after]
-        if after >= end and len(between.split()) <= 1 and not set(between) & set(".!?"):
+        is_cut = any(end <= cut <= after for cut in cuts)
+        if after >= end and len(between.split()) <= 1 and not is_cut:
             yield start, last

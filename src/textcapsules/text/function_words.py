@@ -6,7 +6,15 @@ a phrase into its opposite, nor are words that ask ("who", "how many"). In other
 languages nothing is taken for a function word but signs without a letter or digit.
 """
 
-__all__ = ["is_function_word", "trim_phrase"]
+__all__ = [
+    "ASKING",
+    "LINKS",
+    "OF_VERBS",
+    "ends_phrase",
+    "is_function_word",
+    "is_negation",
+    "trim_phrase",
+]
 
 FUNCTION_WORDS = frozenset(
     """
@@ -28,6 +36,29 @@ FUNCTION_WORDS = frozenset(
 )
 ASKING = {"how", "many", "much", "what", "when", "where", "who", "whom", "whose", "why"}
 PARTICLES = {"again", "all", "away", "down", "off", "out", "over", "together", "up"}
+# Prepositions that may belong to the verb before them: "log in", but "paid in June".
+OF_VERBS = {"down", "in", "off", "on", "out", "over", "up"}
+# They begin a clause, or link it to the one before.
+LINKS = frozenset(
+    """
+    after although and as because before but if nor once or since so than that then
+    though till unless until whereas whether which while yet
+    """.split()  # noqa: SIM905
+)
+# Pronouns that end a phrase: "lets me in" is no better than "lets me".
+OBJECTS = {"her", "him", "it", "me", "them", "us", "you", "mine", "yours", "ours"}
+DETERMINERS = frozenset(
+    """
+    a all an another any both each either every her his its my one our own several some
+    such that the their these this those your
+    """.split()  # noqa: SIM905
+)
+NEGATIONS = frozenset(
+    """
+    no not never nor neither none nobody nothing nowhere without hardly barely cannot
+    cant dont doesnt didnt wont isnt arent wasnt n't
+    """.split()  # noqa: SIM905
+)
 SIGNS = '.,;:!?"“”‘’()[]«»…- '  # at the ends of words
 
 
@@ -66,6 +97,32 @@ def ends_nothing(word: str) -> bool:
     """Tell whether a word at the end of a phrase leaves it unfinished."""
     folded = word.casefold()
     return folded in ASKING or (is_function_word(word) and folded not in PARTICLES)
+
+
+def ends_phrase(word: str, follower: str) -> bool:
+    """Tell whether a word can end a phrase, however strong it is.
+
+    Args:
+        word: the last one.
+        follower: the word or sign after it, empty at the end of a text.
+
+    >>> ends_phrase("for", "my"), ends_phrase("in", "june"), ends_phrase("in", "since")
+    (False, False, True)
+    """
+    folded = word.casefold()
+    if folded in OF_VERBS:
+        return is_function_word(follower) and follower.casefold() not in DETERMINERS
+    return folded in OBJECTS or not ends_nothing(word)
+
+
+def is_negation(word: str) -> bool:
+    """Tell whether a word turns what follows it into its opposite.
+
+    >>> [is_negation(word) for word in ("not", "isn't", "note")]
+    [True, True, False]
+    """
+    folded = word.casefold()
+    return folded in NEGATIONS or folded.endswith(("n't", "n’t"))
 
 
 def bare(word: str) -> str:
