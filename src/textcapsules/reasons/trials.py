@@ -42,9 +42,9 @@ __all__ = [
     "overlaps",
 ]
 
-ENOUGH = 0.7  # share of a fall that a shorter phrase must reach to stand for a longer
+ENOUGH = 0.8  # share of a fall that a shorter phrase must reach to stand for a longer
 MIN_SHARE = 0.15  # share of the largest fall that a reason must reach
-EXPLAINED = 0.33  # share of a sentence's fall from which no further phrase is needed
+EXPLAINED = 0.2  # share of a sentence's fall from which no further phrase is needed
 MIN_FALL = 0.005  # smaller falls are those of any deleted word
 MIN_AGAINST = 0.01  # and so are smaller rises
 
