@@ -56,8 +56,8 @@ FIRST_UNSPACED = (
 
 # After a comma or such a sign, or before a word that links, a clause begins.
 JOINT = re.compile(
-    r"[,;:](?=\s)|\s[-–—](?=\s)|\b(?:and|although|because|but|if|or|since|so|that|though|"
-    r"unless|until|when|whereas|whether|which|while|yet)\b",
+    r"[,;:](?=\s)|\s[-–—](?=\s)|\b(?:after|although|and|as soon as|because|before|but|if|"
+    r"once|or|since|so|that|though|unless|until|when|whereas|whether|which|while|yet)\b",
     re.IGNORECASE,
 )
 

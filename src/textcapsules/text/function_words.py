@@ -38,11 +38,11 @@ ASKING = {"how", "many", "much", "what", "when", "where", "who", "whom", "whose"
 PARTICLES = {"again", "all", "away", "down", "off", "out", "over", "together", "up"}
 # Prepositions that may belong to the verb before them: "log in", but "paid in June".
 OF_VERBS = {"down", "in", "off", "on", "out", "over", "up"}
-# They begin a clause, or link it to the one before.
+# They link what follows to what stands before.
 LINKS = frozenset(
     """
-    after although and as because before but if nor once or since so than that then
-    though till unless until whereas whether which while yet
+    after although and as because before but if nor of once or since so than that then
+    though till to unless until whereas whether which while yet
     """.split()  # noqa: SIM905
 )
 # Pronouns that end a phrase: "lets me in" is no better than "lets me".
