@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from textcapsules.reasons.phrases import pick_phrases, propose_phrases, tidy
+from textcapsules.reasons.phrases import joints, pick_phrases, propose_phrases, tidy
 from textcapsules.reasons.strengths import NgramStrengths, Strengths
 
 
@@ -123,10 +123,16 @@ def test_ngrams_stay_whole_where_a_method_knows_nothing_smaller():
         ("who wrote it", "who wrote", "wrote"),
         ("the", "the", "the"),
         ("好看", "好", "好"),
+        ("billed for my plan", "billed for", "billed"),
+        ("I cannot log in since May", "log", "cannot log in"),
+        ("I paid in cash", "paid in", "paid"),
+        ("it is slow, and late", "and late", "late"),
+        ("a sign-in page", "in page", "sign-in page"),
+        ("a rate of 1,000.50 again", "1", "1,000.50"),
     ],
 )
 def test_a_phrase_has_ends_that_can_be_read(text, picked, shown):
-    words = r"[\d.]+\b|[^\W\d_\u4e00-\u9fff']+(?:'t)?|\S"
+    words = r"\d+(?:[.]\d+)?|[^\W\d_\u4e00-\u9fff']+(?:'t)?|\S"
     places = [match.span() for match in re.finditer(words, text)]
     start = text.index(picked)
     inside = [
@@ -138,7 +144,14 @@ def test_a_phrase_has_ends_that_can_be_read(text, picked, shown):
     assert text[places[first][0] : places[last - 1][1]] == shown
 
 
-def test_a_stop_word_that_speaks_stays():
+def test_a_function_word_that_speaks_stays():
     text, places = "who wrote it", [(0, 3), (4, 9), (10, 12)]
     assert tidy(text, places, [0.9, 1.0, 0.1], 0, 3) == (0, 2)
     assert tidy(text, places, [0.1, 1.0, 0.9], 0, 3) == (1, 3)
+
+
+def test_clauses_begin_after_signs_and_at_words_that_link():
+    text = "Hi: it closes as soon as I sign in, and so on. Why - if not now?"
+    begins = [text[place:].split()[0] for place in joints(text)]
+    assert begins == ["Hi:", "it", "as", "and", "and", "so", "Why", "if", "if"]
+    assert joints("sign-in at 10:30 costs 1,000") == [0]

@@ -28,9 +28,19 @@ def test_what_a_score_does_not_fall_without_is_no_reason():
 
 def test_much_weaker_phrases_are_left_out_and_the_number_is_bounded():
     places = [(n, n + 1) for n in range(6)]
-    falls = [0.1, 0.8, 0.5, 0.4, 0.3, 0.19]
+    falls = [0.1, 0.8, 0.5, 0.4, 0.3, 0.11]
     assert [fall for _, fall in chosen(places, falls)] == [0.8, 0.5, 0.4, 0.3]
     assert [fall for _, fall in chosen(places, falls, top=2)] == [0.8, 0.5]
+
+
+def test_one_phrase_speaks_for_a_sentence_that_it_explains():
+    places, falls = [(0, 5), (8, 12), (20, 25)], [0.5, 0.4, 0.3]
+    whole = {(0, 15): 0.9, (18, 30): 0.3}
+    found = [place for place, _ in chosen(places, falls, sentences=whole)]
+    assert found == [(0, 5), (20, 25)]
+    # Where the sentence is worth far more than its first phrase, others are named too.
+    whole[0, 15] = 3.0
+    assert len(chosen(places, falls, sentences=whole)) == 3
 
 
 @pytest.mark.parametrize(
@@ -51,3 +61,5 @@ def test_neighbours_are_joined_over_a_word_and_never_over_a_stop():
     text = "charged my card twice. It crashes"
     assert list(neighbours([(11, 15), (0, 7)], text)) == [(0, 15)]
     assert list(neighbours([(16, 21), (23, 25)], text)) == []
+    text = "slow, and late"
+    assert list(neighbours([(0, 4), (10, 14)], text)) == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from textcapsules.base.errors import ModelFolderError
+from textcapsules.text.encode import count_words
 from textcapsules.text.pieces import (
     FIRST_PIECE,
     PieceTokenizer,
@@ -192,3 +193,14 @@ def test_stretches_joined_inside_a_sentence_are_cut(tokenizer: PieceTokenizer) -
     assert [len(each) for each in sentences] == [20, 7]
     (empty,) = split_sentences(joined[:0], tokenizer.n_pieces, max_pieces=20)
     assert len(empty) == 0
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
+def test_words_are_counted_not_their_pieces(kind: str, tmp_path: Path) -> None:
+    file = write_encoder(tmp_path / kind, kind) / "tokenizer.json"
+    tokenizer = PieceTokenizer.load(file, max_pieces=20)
+    text = "cats purring unbelievably crashes. app purring"
+    (rows,) = tokenizer.encode([text], 100)
+    counts = count_words([rows], tokenizer.first_word, tokenizer.continues)
+    assert len(rows) > 7
+    assert counts.words.tolist() == [7]  # six words and a stop

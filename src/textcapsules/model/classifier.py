@@ -207,7 +207,7 @@ class TextClassifier:
         texts = read_texts(texts)
         ids, cuts = self.encoder.cut_ids(texts)
         scores = score_documents(self.network, self.encoder.documents(texts, ids))
-        counts = count_words(ids, self.tokenizer.first_word)
+        counts = count_words(ids, self.tokenizer.first_word, self.tokenizer.continues)
         return Reading(scores, *counts, cuts, self.outside(ids))
 
     def outside(self, ids: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_]:

@@ -55,9 +55,14 @@ FIRST_UNSPACED = (
 
 
 # After a comma or such a sign, or before a word that links, a clause begins.
+BEGINS_CLAUSE = (
+    "after although and as soon as because before but if once or since so that though "
+    "unless until when whereas whether which while yet"
+)
 JOINT = re.compile(
-    r"[,;:](?=\s)|\s[-–—](?=\s)|\b(?:after|although|and|as soon as|because|before|but|if|"
-    r"once|or|since|so|that|though|unless|until|when|whereas|whether|which|while|yet)\b",
+    r"[,;:](?=\s)|\s[-–—](?=\s)|\b(?:{})\b".format(
+        BEGINS_CLAUSE.replace("as soon as", r"as\Wsoon\Was").replace(" ", "|")
+    ),
     re.IGNORECASE,
 )
 

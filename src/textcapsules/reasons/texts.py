@@ -589,7 +589,8 @@ def locate_counted(
     ]
     if classifier.config.text.unknown != "keep":
         kept = [known_words(each) for each in kept]
-    return kept, count_words(ids, tokenizer.first_word), classifier.outside(ids)
+    counts = count_words(ids, tokenizer.first_word, tokenizer.continues)
+    return kept, counts, classifier.outside(ids)
 
 
 def known_words(located: Located) -> Located:

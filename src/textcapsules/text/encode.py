@@ -125,14 +125,28 @@ class WordCounts(NamedTuple):
 
 
 def count_words(
-    documents: Sequence[NDArray], first_word: int = UNK_ID + 1
+    documents: Sequence[NDArray],
+    first_word: int = UNK_ID + 1,
+    continues: NDArray[np.bool_] | None = None,
 ) -> WordCounts:
     """Count the words of documents that have not been emptied as unreadable.
+
+    Args:
+        documents: row numbers.
+        first_word: the row of the first known word.
+        continues: which rows go on with the word before, if words have several.
 
     >>> count_words([np.array([2, 1, 7]), np.array([1]), np.array([], np.int32)])
     WordCounts(known=array([2, 0, 0]), words=array([3, 1, 0]))
     """
-    known = [np.count_nonzero(word_ids(ids) >= first_word) for ids in documents]
+
+    def count_known(ids: NDArray) -> int:
+        rows = word_ids(ids)
+        rows = rows[rows >= first_word]
+        goes_on = 0 if continues is None else np.count_nonzero(continues[rows])
+        return len(rows) - int(goes_on)
+
+    known = [count_known(ids) for ids in documents]
     unknown = [np.count_nonzero(word_ids(ids) == UNK_ID) for ids in documents]
     n_known = np.array(known, np.int64)
     return WordCounts(n_known, n_known + np.array(unknown, np.int64))
@@ -177,7 +191,7 @@ class Encoder:
         Counts only the words that are read, the first `max_tokens`.
         """
         ids, cuts = self.cut_ids(texts)
-        counts = count_words(ids, self.tokenizer.first_word)
+        counts = count_words(ids, self.tokenizer.first_word, self.tokenizer.continues)
         return self.documents(texts, ids, labels), counts, cuts
 
     def documents(

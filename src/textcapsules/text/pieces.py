@@ -15,6 +15,7 @@ cut like any others, and the sentences are still known.
 import copy
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ LINK = re.compile(
     r"[,;](?=\s+(?:and|also|although|but|plus|so|then|while|yet)\s)", re.IGNORECASE
 )
 CLAUSE_WORDS = 3
+BEGINS_WORD = (
+    "▁",
+    "Ġ",
+)  # how pieces of SentencePiece and of byte-level BPE begin words
 
 
 def clause_places(text: str) -> list[tuple[int, int]]:
@@ -230,6 +235,23 @@ class PieceTokenizer:
         """The piece of every row."""
         pieces = [self._tokenizer.id_to_token(n) or "" for n in range(self.n_pieces)]
         return [PAD, UNK, *pieces, *pieces]
+
+    @cached_property
+    def continues(self) -> NDArray[np.bool_]:
+        """Which rows (N,) go on with the word before.
+
+        Some encoders mark the pieces inside a word ("##ed"), others those that begin
+        one ("▁word", "Ġword"). At the beginning of a sentence every piece begins one.
+        """
+        pieces = self.words[FIRST_PIECE : FIRST_PIECE + self.n_pieces]
+        if any(piece.startswith(BEGINS_WORD) for piece in pieces):
+            inside = [
+                piece[:1].isalnum() and not piece.startswith(BEGINS_WORD)
+                for piece in pieces
+            ]
+        else:
+            inside = [piece.startswith("##") for piece in pieces]
+        return np.array([False] * FIRST_PIECE + inside + [False] * self.n_pieces)
 
     def unknown_piece(self) -> int | None:
         """Return the number of the encoder's piece for what it does not know."""

@@ -73,6 +73,8 @@ class TextTokenizer:
     [2, 5, 1]
     """
 
+    continues = None  # every row is a whole word
+
     def __init__(self, words: Sequence[str], *, rule: str) -> None:
         """Make a tokenizer of words in row order, the first two `PAD` and `UNK`."""
         if tuple(words[:2]) != (PAD, UNK):
