@@ -240,8 +240,8 @@ def test_values_go_into_json():
 
 def test_it_is_written_in_a_line():
     explanation = explain(random_classifier(), " ".join(WORDS[:15]))
-    assert len(repr(explanation)) < 400
-    assert "method contributions" in repr(explanation)
+    assert len(repr(explanation)) < 200
+    assert explanation.predicted[0] in repr(explanation)
     assert all(len(repr(found)) < 120 for found in explanation.labels)
 
 

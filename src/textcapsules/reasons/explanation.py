@@ -161,11 +161,21 @@ class Explanation(Deferred):
     sentences: tuple[Sentence, ...] = ()  # of the text that was read
 
     def __repr__(self) -> str:
-        """Return the text's beginning, its labels and their strongest phrases."""
-        start = self.text if len(self.text) <= 40 else f"{self.text[:39].rstrip()}…"
-        given = [each.summary() for each in self.labels if each.predicted]
-        labels = "; ".join(given) or "no label"
-        return f"Explanation({start!r}: {labels}; method {self.method})"
+        """Return the text's beginning and its labels, each with its first phrase."""
+        start = self.text if len(self.text) <= 30 else f"{self.text[:29].rstrip()}…"
+        scores = {each.label: each for each in self.labels}
+        given = [
+            " ".join(
+                [
+                    f"{name} {scores[name].score:.2f}",
+                    *(f"“{phrase.text}”" for phrase in scores[name].phrases[:1]),
+                ]
+            )
+            for name in self.predicted[:3]
+        ]
+        more = len(self.predicted) - len(given)
+        labels = ", ".join(given) or "no label"
+        return f"Explanation({start!r}: {labels}{f', {more} more' * (more > 0)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
