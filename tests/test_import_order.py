@@ -36,9 +36,9 @@ ORDER = """
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.score model.classifier
     reasons.explanation reasons.couplings reasons.word_contributions reasons.methods
-    reasons.attributions reasons.strengths reasons.phrases reasons.trials
-    reasons.changes reasons.texts reasons.faithfulness reasons.choice reasons.corpus
-    reasons.routing_inspection reasons
+    reasons.attributions reasons.samples reasons.strengths reasons.phrases
+    reasons.trials reasons.changes reasons.texts reasons.faithfulness reasons.choice
+    reasons.corpus reasons.routing_inspection reasons
     training training.losses training.metrics training.calibrate training.resolve
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint

@@ -36,7 +36,7 @@ def test_training_measures_and_keeps_the_default():
     classifier = TextClassifier.load(trained_model(), "cpu")
     assert default_method(classifier) == record["method"]
     assert set(record["methods"]) == {
-        *("contributions", "couplings", "gradient", "random"),
+        *("contributions", "couplings", "gradient", "sampled", "random"),
     }
     best = min(record["methods"].values(), key=lambda row: row["behind"])
     assert best["behind"] == 0

@@ -56,10 +56,10 @@ def explain(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Which method proposes phrases: contributions or couplings for "
-            "capsule networks, gradient or integrated for networks, erasure for any "
-            "model of words. By default the one that was most faithful on dev texts "
-            "when the model was trained.",
+            help="Which method proposes phrases: contributions, sampled or couplings "
+            "for capsule networks, gradient or integrated for networks, erasure for "
+            "any model of words. By default the one that was most faithful on dev "
+            "texts when the model was trained.",
         ),
     ] = None,
     why_not: Annotated[

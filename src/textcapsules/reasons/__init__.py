@@ -2,9 +2,9 @@
 
 The answer is made in four steps, each in its own file:
 
-1. `couplings`, `word_contributions`, `attributions`: the methods. Each finds how
-   strongly n-grams or words speak for a label: by where routing sent their capsules, by
-   what these added to the label, by gradients, by deleting single words.
+1. `couplings`, `word_contributions`, `attributions`, `samples`: the methods. Each finds
+   how strongly n-grams or words speak for a label: by where routing sent their
+   capsules, by what these added to the label, by gradients, by deleting words.
 2. `strengths`: one interface to all methods. It returns the strengths of all n-grams
    and all tokens for a batch of texts.
 3. `phrases`: strong words make phrases, with ends that can be read.

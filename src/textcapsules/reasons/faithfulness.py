@@ -32,6 +32,7 @@ from textcapsules.reasons.methods import (
     METHODS,
     batch_for,
     check_usable,
+    default_method,
     evaluating,
     explainable_network,
     methods_of,
@@ -45,7 +46,11 @@ RANDOM = "random"
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)  # of a text's tokens
 BATCH_SIZE = 32
 CLEAR = 2.0  # standard errors from which a difference is called clear
-BY_COST = ("couplings", "contributions", "gradient", "erasure", "integrated")
+SLOW = ("sampled", "erasure")
+BY_COST = (
+    *("couplings", "contributions", "gradient"),
+    *("sampled", "erasure", "integrated"),
+)
 
 
 class Case(NamedTuple):
@@ -82,7 +87,8 @@ def measure_faithfulness(
         classifier: as for `explain`.
         texts: to draw from; their labels are not used.
         methods: of `reasons.methods.METHODS`; if None, all that suit the model except
-            the slow erasure. Random phrases are always measured too.
+            `erasure` and `sampled`, which are slow, unless they are its default.
+            Random phrases are always measured too.
         max_texts: size of the sample.
         draws: how many random rankings are averaged for each case.
         seed: of the sample and the random rankings.
@@ -90,8 +96,10 @@ def measure_faithfulness(
     """
     network = explainable_network(classifier)
     if methods is None:
-        usable = methods_of(network)
-        methods = usable[:-1] or usable  # erasure, the last, is slow
+        default = default_method(classifier)
+        methods = [
+            each for each in methods_of(network) if each == default or each not in SLOW
+        ]
     if not methods or any(method not in METHODS for method in methods):
         raise ConfigError(
             f"methods must be some of {', '.join(METHODS)}; got {list(methods)!r}."

@@ -46,7 +46,10 @@ __all__ = [
     "settle_method",
 ]
 
-METHODS = ("contributions", "couplings", "gradient", "integrated", "erasure")
+METHODS = (
+    *("contributions", "couplings", "gradient", "sampled"),
+    *("integrated", "erasure"),
+)
 MODELS_OF_WORDS = (
     CapsuleNetwork,
     KimCnn,

@@ -31,6 +31,7 @@ from textcapsules.reasons.methods import (
     class_scores,
     ngram_places,
 )
+from textcapsules.reasons.samples import correct_strengths
 from textcapsules.reasons.word_contributions import word_contributions
 
 __all__ = [
@@ -125,6 +126,17 @@ def token_strengths(
     """Return the strengths (B, T, E) of tokens by a method that has them."""
     if method == "contributions":
         return word_contributions(network, output, vectors[0], mask, columns)
+    if method == "sampled":
+        given = word_contributions(network, output, vectors[0], mask, columns)
+        documents = unpadded(ids, mask)
+        parts = [
+            to_array(row[: len(document)])
+            for row, document in zip(given, documents, strict=True)
+        ]
+        corrected = correct_strengths(network, documents, parts, columns)
+        for row, values in zip(given, corrected, strict=True):
+            row[: len(values)] = torch.from_numpy(values)
+        return given
     if method == "gradient":
         return gradient_times_input(network, ids, mask, columns)
     if method == "integrated":

@@ -346,9 +346,9 @@ def explain(
         classifier: a capsule network, a CNN, an LSTM, TF-IDF or fastText.
         texts: one text, or a list of them.
         method: which proposes phrases and gives tokens their strengths:
-            `contributions` or `couplings` of capsules, `gradient`, `integrated` or
-            `erasure`. If None, the one that was most faithful on dev texts in
-            training, or `contributions` for capsules, `gradient` for a CNN,
+            `contributions`, `sampled` or `couplings` of capsules, `gradient`,
+            `integrated` or `erasure`. If None, the one that was most faithful on dev
+            texts in training, or `contributions` for capsules, `gradient` for a CNN,
             `integrated` for an LSTM, `erasure` for the rest.
         top: the largest number of phrases per label.
         true: the labels that the text, or each text, should get; they are shown beside

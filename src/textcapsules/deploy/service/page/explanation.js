@@ -8,6 +8,7 @@ const METHODS = {
   contributions: "what each word adds to a label's score",
   couplings: "how strongly phrases are connected to a label inside the network, the paper's view",
   gradient: "how much a label's score reacts to each word",
+  sampled: "what each word adds to a label's score, checked on copies of the text with words left out",
   integrated: "how much a label's score reacts to each word, from an empty text to the whole one",
   erasure: "how a label's score falls when words are left out",
 };
