@@ -118,10 +118,10 @@ def test_phrase_matrix_has_the_numbers_of_the_text_and_no_others() -> None:
 
 
 def test_matrix_and_text_write_a_strength_alike() -> None:
-    trials = (Trial(0, 6, (0.6, 0.012)), Trial(3, 9, (-0.1, 0.3)))
+    trials = (Trial(0, 6, (0.6, 0.01)), Trial(3, 9, (-0.1, 0.3)))
     page = Page(render_explanations([replace(explained("aaabbbccc"), trials=trials)]))
     cells = [cell for cell in page.inside("td") if cell]
-    assert cells == ["0.60", "0.012", "-0.10", "0.30"]
+    assert cells == ["0.60", "0.01", "-0.10", "0.30"]
     assert {"0.60", "0.30"} <= set(page.inside("span", "score"))
 
 

@@ -200,8 +200,11 @@ def print_explanation(
         )
 
     def listed(phrases: Any) -> str:
+        from textcapsules.reasons.explanation import format_strength
+
         return ", ".join(
-            f"{in_context(text, p) if is_long else f'“{p.text}”'} {p.strength:.2f}"
+            f"{in_context(text, p) if is_long else f'“{p.text}”'} "
+            f"{format_strength(p.strength)}"
             for p in phrases
         )
 

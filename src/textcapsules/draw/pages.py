@@ -25,6 +25,7 @@ from textcapsules.reasons.explanation import (
     Explanation,
     LabelExplanation,
     Phrase,
+    format_strength,
 )
 from textcapsules.reasons.routing_inspection import Connections
 from textcapsules.text.tokenize import valid_unicode
@@ -405,15 +406,6 @@ def shade_cells(
             for name, pair in zip(rows, zip(texts, shades, strict=True), strict=True)
         ],
     )
-
-
-def format_strength(strength: float) -> str:
-    """Return a phrase's strength as all pages show it.
-
-    >>> format_strength(0.4567), format_strength(0.0123)
-    ('0.46', '0.012')
-    """
-    return f"{strength:.2f}" if abs(strength) >= 0.1 else f"{strength:.2g}"
 
 
 def reading_help(method: str, *, tried: bool = True) -> str:

@@ -8,10 +8,10 @@ import io
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from textcapsules.draw.pages import Highlight, Mark, format_strength, highlight
+from textcapsules.draw.pages import Highlight, Mark, highlight
 from textcapsules.draw.palette import LIGHT, TINTS
 from textcapsules.draw.pictures import text_font
-from textcapsules.reasons.explanation import Explanation
+from textcapsules.reasons.explanation import Explanation, format_strength
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

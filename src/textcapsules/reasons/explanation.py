@@ -38,6 +38,7 @@ __all__ = [
     "Sentence",
     "TokenSpan",
     "Trial",
+    "format_strength",
 ]
 
 
@@ -80,6 +81,19 @@ ORPHAN = "(orphan)"  # how the background category is called where it is shown
 
 # A token: `original[start:end]` is where it stands, `text` its normal form.
 TokenSpan = Piece
+
+
+def format_strength(strength: float) -> str:
+    """Return a strength as it is written everywhere, with two decimals.
+
+    >>> format_strength(0.4567), format_strength(0.0012), format_strength(-0.0012)
+    ('0.46', '<0.01', '>-0.01')
+    >>> format_strength(0.0)
+    '0'
+    """
+    if abs(strength) >= 0.005:
+        return f"{strength:.2f}"
+    return "<0.01" if strength > 0 else ">-0.01" if strength < 0 else "0"
 
 
 class Phrase(NamedTuple):
@@ -137,7 +151,9 @@ class LabelExplanation(Deferred):
     def summary(self) -> str:
         """Return one line: the score, and what it would lose without which phrase."""
         line = f"{self.label} {self.score:.2f}, threshold {self.threshold:.2f}"
-        phrases = [f"“{p.text}” {p.strength:.2f}" for p in self.phrases[:2]]
+        phrases = [
+            f"“{p.text}” {format_strength(p.strength)}" for p in self.phrases[:2]
+        ]
         return f"{line}: {', '.join(phrases)}" if phrases else line
 
 
