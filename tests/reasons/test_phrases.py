@@ -127,6 +127,7 @@ def test_ngrams_stay_whole_where_a_method_knows_nothing_smaller():
         ("I cannot log in since May", "log", "cannot log in"),
         ("I paid in cash", "paid in", "paid"),
         ("it is slow, and late", "and late", "late"),
+        ("as soon as I type", "as soon as I type", "type"),
         ("a sign-in page", "in page", "sign-in page"),
         ("a rate of 1,000.50 again", "1", "1,000.50"),
     ],

@@ -247,7 +247,8 @@ def tidy(
     if end < len(places) and is_particle(end) and not is_function_word(words[end - 1]):
         end += 1
     while end - start > 1 and (is_weak(start) or words[start] in LINKS):
-        start += 1
+        start += 1 + (words[start : start + 3] == ["as", "soon", "as"]) * 2
+    start = min(start, end - 1)
     for back in (start - 1, start - 2):
         if back >= 0 and is_negation(words[back]):
             start = back
