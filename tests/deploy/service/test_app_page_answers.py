@@ -334,6 +334,16 @@ def test_the_paper_s_view_is_one_click_away(visit):
     assert requests(page)[-1]["method"] == "contributions"
 
 
+def test_a_change_that_was_shown_goes_away_with_its_answer(visit):
+    page = visit()
+    find(page, ".change button").click()
+    wait(page, "return document.querySelector('.change del')")
+    find(page, ".method button").click()
+    wait(page, "return document.querySelector('.method b').textContent === 'couplings'")
+    wait(page, "return !document.querySelector('[aria-busy]')")
+    assert texts(page, ".change p") == []  # and no "Looking…" for ever
+
+
 def test_what_depends_on_the_threshold_is_asked_anew_when_the_slider_rests(visit):
     page = visit()
     asked = len(requests(page))

@@ -49,6 +49,7 @@ export class Work {
     this.prediction = null;
     this.reasons = null;
     this.changes = null;
+    this.changing = "";
     this.hovered = "";
     this.given = [];
     this.fault = "";
