@@ -1,6 +1,7 @@
 """How faithful the reasons of trained models are, and what they cost.
 
     python benchmarks/reasons.py MODEL ... --data-dir FOLDER --out benchmarks/results
+    python benchmarks/reasons.py --table trec mr --out benchmarks/results
 
 For every model folder: a sample of its dev texts, all methods of the package, LIME and
 SHAP, each ranking the words of a text for each label that the model gives it. The
@@ -39,6 +40,7 @@ from textcapsules.reasons.strengths import NgramStrengths, find_strengths
 
 PER_NGRAM = "contributions of n-grams"
 RIVALS = ("lime", "shap")
+PARTS = ("choice", "methods", "trials", "planted", "by_hand")
 SAMPLES = 100  # texts that LIME and SHAP score for one explanation
 
 
@@ -271,39 +273,83 @@ def by_hand(classifier):
     return {"fits": sum(row["fits"] for row in rows), "of": len(rows), "texts": rows}
 
 
+ROWS = {
+    **dict.fromkeys(("contributions", "sampled", "couplings", PER_NGRAM)),
+    **dict.fromkeys(("gradient", "integrated", "erasure")),
+    **{"lime": "LIME", "shap": "SHAP", "random": "words in random order"},
+}
+
+
+def write_table(folder, names):
+    """Write the gaps, their errors and the costs of some records as Markdown."""
+    records = [
+        json.loads((folder / f"reasons-{name}.json").read_text()) for name in names
+    ]
+    lines = [["method", *names], ["---"] * (len(names) + 1)]
+    for row, title in ROWS.items():
+        cells = [title or (row if " " in row else f"`{row}`")]
+        for record in records:
+            found = record["methods"].get(row)
+            if found is None:
+                cells.append("")
+                continue
+            gap, error = found["gap"]
+            cell = f"{gap:.2f} ± {error:.2f}"
+            if found["cost"] is not None:
+                cell += f"; {found['cost']:.1f}"
+            cells.append(f"**{cell}**" if row == record["default"] else cell)
+        lines.append(cells)
+    for line in lines:
+        sys.stdout.write(f"| {' | '.join(line)} |\n")
+
+
 def main():
     """Measure each model, and write one record per model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("--table", nargs="+", help="names of records", default=[])
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--texts", type=int, default=80)
     parser.add_argument("--rival-cases", type=int, default=40)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.table:
+        write_table(options.out, options.table)
     torch.set_num_threads(1)
     for folder in options.models:
         classifier = TextClassifier.load(folder, "cpu")
-        texts = dev_texts(classifier, options.data_dir)
+        path = options.out / f"reasons-{folder.name}.json"
+        record = json.loads(path.read_text()) if path.exists() else {}
+        record |= measure_parts(classifier, options)
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(f"{path}: default {record['default']}\n")
+        sys.stdout.flush()
+
+
+def measure_parts(classifier, options):
+    """Return the parts of a model's record that are asked for."""
+    found = {"default": default_method(classifier)}
+    is_tickets = classifier.config.data.source.startswith("tickets")
+    texts = dev_texts(classifier, options.data_dir)
+    if "choice" in options.parts:
         started = time.process_time()
         chosen = measure_reasons(classifier, texts)
         seconds = time.process_time() - started
         classifier.record["reasons"] = chosen
-        record = {
-            "model": folder.name,
-            "default": default_method(classifier),
-            "choice": {"seconds": round(seconds, 2), **(chosen or {})},
-            "methods": measure_model(
-                classifier, texts, options.texts, options.rival_cases
-            ),
-            "trials": measure_trials(classifier, texts[: options.texts]),
-        }
-        if classifier.config.data.source.startswith("tickets"):
-            record["planted"] = planted(classifier, 200)
-            record["by_hand"] = by_hand(classifier)
-        path = options.out / f"reasons-{folder.name}.json"
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        sys.stdout.write(f"{path}: default {record['default']}\n")
-        sys.stdout.flush()
+        found["choice"] = {"seconds": round(seconds, 2), **(chosen or {})}
+        found["default"] = default_method(classifier)
+    if "methods" in options.parts:
+        found["methods"] = measure_model(
+            classifier, texts, options.texts, options.rival_cases
+        )
+    if "trials" in options.parts:
+        found["trials"] = measure_trials(classifier, texts[: options.texts])
+    if "planted" in options.parts and is_tickets:
+        found["planted"] = planted(classifier, 200)
+    if "by_hand" in options.parts and is_tickets:
+        found["by_hand"] = by_hand(classifier)
+    return found
 
 
 if __name__ == "__main__":
