@@ -26,7 +26,7 @@ from textcapsules.data.load import load_corpus
 from textcapsules.data.tickets import make_tickets
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons import explain, faithfulness
-from textcapsules.reasons.attributions import document_lengths
+from textcapsules.reasons.attributions import document_lengths, keep_tokens
 from textcapsules.reasons.choice import measure_reasons
 from textcapsules.reasons.couplings import contributions
 from textcapsules.reasons.methods import (
@@ -66,7 +66,9 @@ def rank_by_rival(name, network, ids, label):
     size = len(ids)
 
     def score(masks):
-        kept = [ids[np.asarray(mask, dtype=bool)] for mask in masks]
+        kept = [
+            keep_tokens(network, ids, np.asarray(mask, dtype=bool)) for mask in masks
+        ]
         return document_lengths(network, kept)[:, label]
 
     if name == "lime":
@@ -121,6 +123,15 @@ def rank_by_ngrams(network, ids, label):
     return np.concatenate(spans)
 
 
+def rank(name, network, case, random):
+    """Rank the words of one document by any method."""
+    if name in RIVALS:
+        return rank_by_rival(name, network, *case)
+    if name == PER_NGRAM:
+        return rank_by_ngrams(network, *case)
+    return faithfulness.rank_tokens(network, [case.ids], case.label, name, random)[0]
+
+
 def measure_model(classifier, texts, n_texts, n_rivals):
     """Return one row per method, with standard errors and costs."""
     network, random = classifier.network, np.random.default_rng(0)
@@ -137,18 +148,10 @@ def measure_model(classifier, texts, n_texts, n_rivals):
         names += [PER_NGRAM] if "couplings" in names else []
         for name in [*names, *RIVALS, faithfulness.RANDOM]:
             part = cases[:n_rivals] if name in RIVALS else cases
+            rank(name, network, part[0], random)  # kernels may be loaded only now
             forget(classifier)
             started = time.process_time()
-            orders = []
-            for ids, label in part:
-                if name in RIVALS:
-                    orders.append(rank_by_rival(name, network, ids, label))
-                elif name == PER_NGRAM:
-                    orders.append(rank_by_ngrams(network, ids, label))
-                else:
-                    orders += faithfulness.rank_tokens(
-                        network, [ids], label, name, random
-                    )
+            orders = [rank(name, network, case, random) for case in part]
             seconds = (time.process_time() - started) / len(part)
             found = measure_orders(network, part, orders)
             gaps[name] = found.gaps()

@@ -5,7 +5,7 @@ import pytest
 
 from textcapsules.reasons import samples
 from textcapsules.reasons.samples import (
-    LEAST_CHANGE,
+    SURE_TOKENS,
     correct_strengths,
     draw_masks,
     fit,
@@ -38,7 +38,7 @@ def test_it_is_a_regression_around_what_was_given():
     values = np.concatenate([scores, whole[None], np.zeros((1, 3))])
     # The same by augmented rows: λ asks every strength to stay where it was.
     centred = rows - rows.mean(0)
-    more = np.sqrt(LEAST_CHANGE)
+    more = 5 / SURE_TOKENS
     expected, *_ = np.linalg.lstsq(
         np.concatenate([centred, more * np.eye(5)]),
         np.concatenate([values - values.mean(0), more * given]),

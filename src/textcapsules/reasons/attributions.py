@@ -26,6 +26,8 @@ from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.score import drop_unreadable, score_documents
 from textcapsules.reasons.methods import batch_for
 from textcapsules.text.batch import epoch_batches
+from textcapsules.text.encoder import EncoderEmbedding
+from textcapsules.text.pieces import keep_pieces
 
 __all__ = [
     "STEPS",
@@ -34,6 +36,7 @@ __all__ = [
     "faded_words",
     "gradient_times_input",
     "integrated_gradients",
+    "keep_tokens",
 ]
 
 STEPS = 16  # points on the way from zero vectors to the text
@@ -128,6 +131,19 @@ def document_lengths(
     return lengths
 
 
+def keep_tokens(
+    network: System, ids: NDArray, kept: NDArray[np.bool_]
+) -> NDArray[np.int32]:
+    """Return a document of the tokens that are kept; the rest closes up.
+
+    An encoder's sentences stay apart: run together, they would be read otherwise.
+    """
+    embedding = getattr(network, "embedding", None)
+    if isinstance(embedding, EncoderEmbedding):
+        return keep_pieces(ids, kept, embedding.states.n_pieces)
+    return ids[kept]
+
+
 def erase_ngrams(
     network: System,
     documents: Sequence[NDArray],
@@ -146,7 +162,7 @@ def erase_ngrams(
         for ids in documents
     ]
     shortened = [
-        np.delete(ids, slice(max(start, 0), start + size))
+        keep_tokens(network, ids, outside(len(ids), start, start + size))
         for ids, places in zip(documents, starts, strict=True)
         for start in places
     ]
@@ -157,3 +173,13 @@ def erase_ngrams(
         before - after
         for before, after in zip(whole, np.split(rest, ends), strict=True)
     ]
+
+
+def outside(n_tokens: int, start: int, end: int) -> NDArray[np.bool_]:
+    """Tell which tokens of a document lie outside an n-gram, (n_tokens,).
+
+    >>> outside(4, -1, 2).tolist()
+    [False, False, True, True]
+    """
+    places = np.arange(n_tokens)
+    return (places < start) | (places >= end)

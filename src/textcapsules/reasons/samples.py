@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textcapsules.model.builder import System
-from textcapsules.reasons.attributions import document_lengths
+from textcapsules.reasons.attributions import document_lengths, keep_tokens
 
 __all__ = ["N_SAMPLES", "correct_strengths", "draw_masks"]
 
 N_SAMPLES = 32  # altered texts per text
-LEAST_CHANGE = 2.0  # λ
+SURE_TOKENS = 10  # of a text for which λ is 1: so many are told apart by the samples
 
 
 def correct_strengths(
@@ -50,7 +50,9 @@ def correct_strengths(
     """
     masks = [draw_masks(len(ids), n_samples) for ids in documents]
     altered = [
-        ids[mask] for ids, rows in zip(documents, masks, strict=True) for mask in rows
+        keep_tokens(network, ids, mask)
+        for ids, rows in zip(documents, masks, strict=True)
+        for mask in rows
     ]
     lengths = document_lengths(network, [*documents, *altered])[:, list(columns)]
     whole, rest = lengths[: len(documents)], lengths[len(documents) :]
@@ -101,5 +103,6 @@ def fit(
     values = np.concatenate([scores, whole[None], np.zeros((1, n_classes))])
     left = values - rows @ prior  # what the prior leaves unexplained
     rows, left = rows - rows.mean(0), left - left.mean(0)
-    normal = rows.T @ rows + LEAST_CHANGE * np.eye(n_tokens)
+    weight = (n_tokens / SURE_TOKENS) ** 2  # λ
+    normal = rows.T @ rows + weight * np.eye(n_tokens)
     return prior + np.linalg.solve(normal, rows.T @ left)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.attributions import document_lengths
 from textcapsules.reasons.phrases import joints
-from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
+from textcapsules.text.pieces import PieceTokenizer, keep_pieces
 from textcapsules.text.vocabulary import Located
 
 __all__ = [
@@ -99,15 +99,9 @@ def delete_pieces(located: Located, place: Place, n_pieces: int) -> NDArray[np.i
     >>> delete_pieces(located, (6, 8), 5).tolist()
     [8, 5, 11]
     """
-    rows, first = located.ids, FIRST_PIECE + n_pieces
-    begins = rows >= first
-    sentence = np.cumsum(begins)
     start, end = place
     left = np.array([b <= start or end <= a for a, b in located.places], dtype=bool)
-    inside = np.where(begins, rows - n_pieces, rows)[left]
-    kept = sentence[left]
-    is_first = np.diff(kept, prepend=-1) != 0
-    return (inside + n_pieces * is_first).astype(np.int32)
+    return keep_pieces(located.ids, left, n_pieces)
 
 
 def lengths_of_documents(

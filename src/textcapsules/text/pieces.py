@@ -32,6 +32,7 @@ __all__ = [
     "FIRST_PIECE",
     "PieceTokenizer",
     "clause_places",
+    "keep_pieces",
     "sentence_places",
     "split_sentences",
 ]
@@ -186,6 +187,30 @@ def split_sentences(
         for sentence in sentences
         for start in range(0, max(len(sentence), 1), max_pieces)
     ]
+
+
+def keep_pieces(
+    rows: NDArray[np.int32], kept: NDArray[np.bool_], n_pieces: int
+) -> NDArray[np.int32]:
+    """Return the pieces of a document that are kept; sentences begin where they did.
+
+    The first piece left of a sentence gets the row of one that begins it.
+
+    Args:
+        rows: (T,), of a `PieceTokenizer`.
+        kept: (T,).
+        n_pieces: V, the encoder's vocabulary.
+
+    >>> rows = np.array([2 + 5 + 1, 2 + 3, 2 + 5 + 0, 2 + 4])  # of 5 pieces
+    >>> keep_pieces(rows, np.array([True, True, False, True]), 5).tolist()
+    [8, 5, 11]
+    """
+    begins = rows >= FIRST_PIECE + n_pieces
+    sentence = np.cumsum(begins)[kept]
+    inside = np.where(begins, rows - n_pieces, rows)[kept]
+    # The unknown word has no row of its own at the beginning of a sentence.
+    is_first = (np.diff(sentence, prepend=-1) != 0) & (inside > UNK_ID)
+    return (inside + n_pieces * is_first).astype(np.int32)
 
 
 # By the names of the option `--encode-by`.
