@@ -1,6 +1,7 @@
 """Models that stand on a pretrained encoder: trained, saved, explained, refused."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from textcapsules.config import RunConfig, preset
 from textcapsules.deploy.hub import without_paths
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons import explain
+from textcapsules.reasons.attributions import keep_tokens
+from textcapsules.reasons.routing_inspection import connections
+from textcapsules.text.pieces import split_sentences
 from textcapsules.training.run import resume, train
 from tiny_encoder import write_encoder
 from toy import TINY_TRAIN, toy_file, toy_rows
@@ -81,7 +85,7 @@ def test_unknown_words_are_no_evidence(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["couplings", "contributions", "gradient", "erasure"]
+    "method", ["couplings", "contributions", "sampled", "gradient", "erasure"]
 )
 def test_phrases_are_whole_words_of_the_text(model: Path, method: str) -> None:
     explanation = explain(TextClassifier.load(model, "cpu"), TEXT, method=method)
@@ -92,6 +96,23 @@ def test_phrases_are_whole_words_of_the_text(model: Path, method: str) -> None:
         before, after = TEXT[: phrase.start][-1:], TEXT[phrase.end :][:1]
         assert not (before.isalnum() and phrase.text[0].isalnum())
         assert not (after.isalnum() and phrase.text[-1].isalnum())
+
+
+def test_ngrams_are_named_by_whole_words(model: Path) -> None:
+    classifier = TextClassifier.load(model, "cpu")
+    for phrase in connections(classifier, TEXT).phrases:
+        assert re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", TEXT), phrase
+
+
+def test_sentences_stay_apart_where_tokens_are_left_out(model: Path) -> None:
+    classifier = TextClassifier.load(model, "cpu")
+    (ids,) = classifier.encode([TEXT])
+    n_first = len(classifier.encode([TEXT.split(". ")[0] + "."])[0])
+    kept = np.arange(len(ids)) != n_first  # without the second sentence's first piece
+    n_pieces = classifier.tokenizer.n_pieces  # type: ignore[union-attr]
+    rows = keep_tokens(classifier.network, ids, kept)
+    assert len(split_sentences(rows, n_pieces)) == 2
+    assert len(split_sentences(ids[kept], n_pieces)) == 1
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(

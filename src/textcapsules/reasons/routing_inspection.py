@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from copy import copy
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -75,8 +76,19 @@ def connections(
     ngrams = by_size[size]
     values = ngrams.values[0]  # (P, E)
     starts = range(ngrams.first, len(places), ngrams.stride)[: len(values)]
-    spans = [places[max(start, 0) : start + size] for start in starts if places]
-    phrases = tuple(text[span[0][0] : span[-1][1]] for span in spans)
+    continues = classifier.tokenizer.continues
+    goes_on = np.zeros(len(ids), bool) if continues is None else continues[ids]
+
+    def named(start: int) -> str:
+        """Return the whole words of an n-gram, which on an encoder may cut some."""
+        first, last = max(start, 0), min(start + size, len(places)) - 1
+        while first > 0 and goes_on[first]:
+            first -= 1
+        while last + 1 < len(places) and goes_on[last + 1]:
+            last += 1
+        return text[places[first][0] : places[last][1]]
+
+    phrases = tuple(named(start) for start in starts if places)
     columns = values[: len(phrases)].T.tolist()  # one list per category
     names = (*classifier.labels.names, ORPHAN)[: len(columns)]
     lengths = strengths.lengths[0].tolist() if places else [0.0] * len(columns)
