@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.text.encode import count_words
@@ -195,12 +195,20 @@ def test_stretches_joined_inside_a_sentence_are_cut(tokenizer: PieceTokenizer) -
     assert len(empty) == 0
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
-def test_words_are_counted_not_their_pieces(kind: str, tmp_path: Path) -> None:
-    file = write_encoder(tmp_path / kind, kind) / "tokenizer.json"
-    tokenizer = PieceTokenizer.load(file, max_pieces=20)
+def test_words_are_counted_not_their_pieces(tokenizer: PieceTokenizer) -> None:
     text = "cats purring unbelievably crashes. app purring"
     (rows,) = tokenizer.encode([text], 100)
     counts = count_words([rows], tokenizer.first_word, tokenizer.continues)
     assert len(rows) > 7
     assert counts.words.tolist() == [7]  # six words and a stop
+
+
+def test_words_are_counted_where_pieces_mark_their_beginning() -> None:
+    pieces = [("<unk>", 0.0), ("▁cat", -1.0), ("▁dog", -1.0), ("s", -1.0), (".", -1.0)]
+    library = Tokenizer(models.Unigram(pieces, unk_id=0))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer = PieceTokenizer(library.to_str(), max_pieces=20)
+    (rows,) = tokenizer.encode(["cats dogs. dog"], 100)
+    counts = count_words([rows], tokenizer.first_word, tokenizer.continues)
+    assert len(rows) == 6
+    assert counts.words.tolist() == [4]
