@@ -112,8 +112,8 @@ def test_sentences_stay_apart_where_tokens_are_left_out(model: Path) -> None:
     kept = np.arange(len(ids)) != n_first  # without the second sentence's first piece
     n_pieces = classifier.tokenizer.n_pieces  # type: ignore[union-attr]
     rows = keep_tokens(classifier.network, ids, kept)
-    assert len(split_sentences(rows, n_pieces)) == 2
-    assert len(split_sentences(ids[kept], n_pieces)) == 1
+    assert len(split_sentences(rows.astype(np.int64), n_pieces)) == 2
+    assert len(split_sentences(ids[kept].astype(np.int64), n_pieces)) == 1
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(

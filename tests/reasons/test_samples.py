@@ -1,5 +1,7 @@
 """Strengths corrected by altered texts, against a plain least-squares solution."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -56,7 +58,8 @@ def test_every_document_is_corrected_by_its_own_scores(monkeypatch):
     monkeypatch.setattr(samples, "document_lengths", lengths)
     documents = [np.array([2, 3, 5, 4]), np.array([5]), np.array([3, 3, 2])]
     given = [np.full((len(ids), 1), 0.05) for ids in documents]
-    found = correct_strengths(None, documents, given, [0], n_samples=400)
+    network: Any = None
+    found = correct_strengths(network, documents, given, [0], n_samples=400)
     for ids, values in zip(documents, found, strict=True):
         assert values.shape == (len(ids), 1)
         if len(ids) > 1:
