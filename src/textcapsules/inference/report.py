@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from textcapsules.base.errors import DataError, TextCapsulesError
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
-from textcapsules.inference.compare import linear_rival
+from textcapsules.inference.compare.rivals import linear_rival
 from textcapsules.inference.data_card import DataCard, data_card
 from textcapsules.inference.evaluate import Evaluation, evaluate_scores
 from textcapsules.inference.label_pairs import MixUp, co_occurrence, mix_ups
