@@ -171,7 +171,8 @@ def print_fit(queue: Any) -> None:
         return
     pairs = zip(fitted.labels, fitted.before, fitted.after, strict=True)
     moved = ", ".join(f"{name} {old:.2f} → {new:.2f}" for name, old, new in pairs)
-    say(f"{fitted.texts} reviewed: {expected(fitted)}.\nThresholds: {moved}\n")
+    each = "Every text gets a label.\n" if fitted.at_least_one else ""
+    say(f"{fitted.texts} reviewed: {expected(fitted)}.\nThresholds: {moved}\n{each}")
 
 
 def ask(queue: Any, item: Any, keys: Iterator[str]) -> str:

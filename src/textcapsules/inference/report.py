@@ -191,7 +191,13 @@ def make_report(
             classifier, examples, best, method, sizes, on_stage
         )
     evaluation = evaluate_scores(
-        scores, targets, names, thresholds, several=several, outside=outside
+        scores,
+        targets,
+        names,
+        thresholds,
+        several=several,
+        outside=outside,
+        at_least_one=classifier.labels.at_least_one,
     )
     training = None
     if corpus is not None:
