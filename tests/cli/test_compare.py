@@ -51,6 +51,21 @@ def test_faults_are_refused_before_anything_is_trained(tmp_path):
     assert "keep must go with --out" in refusal(*start, "--keep")
     assert "test-fraction must be" in refusal(*start, "--test-fraction", 1)
     assert "must be a folder; got a file" in refusal(*start, "--out", path)
+    assert "minutes must be above 0" in refusal(*start, "--minutes", 0)
+    one = tmp_path / "one.csv"
+    one.write_text("text,label\n" + "".join(f"bird {n},birds\n" for n in range(20)))
+    options = ("--encoder", "none", "--out", tmp_path / "out")
+    message = refusal("compare", "--data", one, *options)
+    assert "must have at least two labels to tell apart" in message
+    for content, expected in (
+        ("", "must be a readable CSV file"),
+        ("text,label\n", "must have rows"),
+        ("body,label\na,b\n", "must have one column 'text'"),
+        ("text,label\na,b\nc,d\n", "must have at least 10 texts"),
+    ):
+        one.write_text(content)
+        assert expected in refusal("compare", "--data", one, *options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_command_has_the_options_that_differ_from_the_preset():

@@ -26,6 +26,7 @@ from textcapsules.inference.compare.time_plan import (
     check_minutes,
     train_rivals,
 )
+from textcapsules.training.prepare import check_corpus
 
 __all__ = ["Comparison", "Figure", "Result", "compare", "with_test_texts"]
 
@@ -152,6 +153,7 @@ def compare(
             `on_epoch` and `on_encode`, as a progress bar needs them.
     """
     check_minutes(minutes)
+    check_corpus(corpus)
     if config.train.task == "auto":
         config = config.replace(train={"task": corpus.task})
     began = time.monotonic() if began is None else began
