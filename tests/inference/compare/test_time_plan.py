@@ -93,7 +93,7 @@ def test_network_that_overruns_keeps_its_best_epoch(monkeypatch, tmp_path) -> No
         Clock, "is_over", lambda self: setattr(self, "ended", True) or True
     )
     config = tiny(model={"architecture": "cnn"}, train={"epochs": 5})
-    plan = TimePlan(float("inf"), 0.0, toy_corpus())
+    plan = TimePlan(1e9, 0.0, toy_corpus())
     trained = module.train_for(config, toy_corpus(), tmp_path / "m", 60.0, plan)
     assert (trained.epochs, trained.planned, trained.is_short) == (1, 5, True)
     assert len(trained.classifier.record["epochs"]) == 1
@@ -120,7 +120,7 @@ class Fake:
         share = min(1.0, seconds / whole)
         epochs = int(10 * share)
         if name != "tfidf-svm" and (epochs < 3 or (epochs < 10 and not may_be_shorter)):
-            raise TooLongError("too long")
+            raise TooLongError("too long", 0.3 * whole)
         self.now[0] += whole * epochs / 10
         self.log.append((name, config.train.joined, epochs))
         record = {"epochs": [{"dev_seconds": 0.5, "dev_score": 0.5}], "best_epoch": 1}
@@ -163,7 +163,7 @@ def test_defaults_come_first_and_other_settings_if_they_fit(now, monkeypatch) ->
 
 def test_shortened_training_is_repeated_if_time_remains(now, monkeypatch) -> None:
     # The CNN's part is 32 s; those after it need less than theirs.
-    costs = {"tfidf-svm": 1.0, "cnn": 40.0, "capsule-b": 12.0, "lstm": 5.0}
+    costs = {"tfidf-svm": 1.0, "cnn": 36.0, "capsule-b": 12.0, "lstm": 5.0}
     lstm = tiny(model={"architecture": "lstm"})
     rivals = [*three_rivals(), Rival("lstm", "LSTM", [lstm])]
     log, chosen, _ = run_plan(now, monkeypatch, costs, 100.0, rivals)
@@ -171,6 +171,18 @@ def test_shortened_training_is_repeated_if_time_remains(now, monkeypatch) -> Non
     assert log[3:] == [("lstm", 0.0, 10), ("cnn", 0.0, 10)]
     assert not chosen[1].trained.is_short
     assert chosen[1].n_settings == 1
+    assert now[0] <= 100
+
+
+def test_who_was_left_out_has_another_chance(now, monkeypatch) -> None:
+    # A quarter of 100 s is too little for the CNN, but the others leave it half.
+    costs = {"tfidf-svm": 1.0, "cnn": 120.0, "capsule-b": 10.0, "lstm": 10.0}
+    lstm = tiny(model={"architecture": "lstm"})
+    rivals = [*three_rivals(), Rival("lstm", "LSTM", [lstm])]
+    log, chosen, left_out = run_plan(now, monkeypatch, costs, 100.0, rivals)
+    assert log[1:4] == [("capsule-b", 0.0, 10), ("lstm", 0.0, 10), ("cnn", 0.0, 6)]
+    assert left_out == {}
+    assert chosen[1].note == "6 epochs in place of 10; 1 of 2 settings not tried"
     assert now[0] <= 100
 
 

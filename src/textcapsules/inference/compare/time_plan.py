@@ -4,8 +4,9 @@ First round: every rival trains with its default setting, the cheap ones first. 
 an equal part of the time that is left, so what one does not need goes to the others. A
 system that needs no gradient tries all its settings at once, which takes seconds.
 
-Second round: with the time that remains, a training that had to be shortened is
-repeated in full, and the other settings are tried, each only if all of it fits.
+Second round: with the time that remains, a rival that was left out gets another chance,
+a training that had to be shortened is repeated in full, and the other settings are
+tried, each only if it fits.
 
 How long a training takes is measured while it begins: by the pace of the encoder if it
 has one, then by its first steps. Reading the test texts in the end counts too. If the
@@ -35,6 +36,8 @@ FIRST_STEPS = 3  # not timed: they compile and fill caches
 TIMED_STEPS = 15
 ENCODED_SECONDS = 2.0  # of encoding, after which its pace is known
 MARGIN = 1.1  # what trainings take longer than their first steps tell
+SAFETY = 1.25  # the same of a training in the second round, which nothing needs
+SPARE = 0.03  # share of the time for what cannot be foreseen, as other programs
 FEWEST_SECONDS = 1.0  # less than it takes to begin
 PACE_TEXTS = 32  # dev texts that tell how fast new texts are read
 
@@ -43,6 +46,10 @@ Watch = Callable[[str], AbstractContextManager[dict[str, Any]]]
 
 class TooLongError(Exception):
     """Raised in a training that its time does not allow; says why."""
+
+    def __init__(self, reason: str, seconds: float = float("inf")) -> None:
+        super().__init__(reason)
+        self.seconds = seconds  # that it would need
 
 
 class ShorterError(Exception):
@@ -106,7 +113,8 @@ class TimePlan:
     """
 
     def __init__(self, end: float, last: float, corpus: Corpus) -> None:
-        self.end, self.last, self.judging = end, last, {}
+        self.end, self.judging = end, {}
+        self.last = last + SPARE * max(end - time.monotonic(), 0)
         train, dev, test = map(len, (corpus.train, corpus.dev, corpus.test))
         self.dev_share = dev / max(train, 1)
         self.test_share = test / max(train, 1)
@@ -177,7 +185,8 @@ class Clock:
         if took > ENCODED_SECONDS and needed > left and not self.is_checked:
             raise TooLongError(
                 f"its encoder would need about {needed:,.0f} s more to read the texts, "
-                f"and {max(left, 0):,.0f} s were left for it"
+                f"and {max(left, 0):,.0f} s were left for it",
+                pace * total + self.reading,
             )
 
     def after_step(self, step: Step) -> None:
@@ -216,9 +225,11 @@ class Clock:
         fitting = int((left - once) / whole)
         if not self.may_be_shorter or fitting < MIN_EPOCHS:
             n_epochs = MIN_EPOCHS if self.may_be_shorter else step.n_epochs
+            seconds = whole * n_epochs + once
             raise TooLongError(
-                f"{n_epochs} epochs would take about {whole * n_epochs + once:,.0f} s "
-                f"more, and {max(left, 0):,.0f} s were left for it"
+                f"{n_epochs} epochs would take about {seconds:,.0f} s more, and "
+                f"{max(left, 0):,.0f} s were left for it",
+                seconds,
             )
         raise ShorterError(min(fitting, step.n_epochs), step.n_epochs)
 
@@ -240,7 +251,7 @@ def train_rivals(
 ) -> tuple[list[Chosen], dict[str, str]]:
     """Train what fits; return the rivals, and by title why others are left out."""
     tried: dict[str, list[Trained]] = {}
-    left_out: dict[str, str] = {}
+    left_out: dict[str, TooLongError] = {}
 
     def attempt(rival: Rival, place: int, seconds: float, **options: bool) -> None:
         title = f"{rival.title}, setting {place + 1} of {len(rival.settings)}"
@@ -258,7 +269,7 @@ def train_rivals(
         try:
             attempt(rival, 0, end - time.monotonic())
         except TooLongError as error:
-            left_out[rival.title] = str(error)
+            left_out[rival.title] = error
             continue
         if is_classic(rival):
             for other in range(1, len(rival.settings)):
@@ -266,20 +277,27 @@ def train_rivals(
                 if needed <= end - time.monotonic():
                     attempt(rival, other, needed)
     for rival in rivals:
+        error = left_out.get(rival.title)
+        if error is not None and error.seconds <= plan.left():
+            try:
+                attempt(rival, 0, plan.left())
+                del left_out[rival.title]
+            except TooLongError as again:
+                left_out[rival.title] = again
+    for rival in rivals:
         if rival.name not in tried or is_classic(rival):
             continue
         is_short = tried[rival.name][0].is_short
         for place in range(0 if is_short else 1, len(rival.settings)):
             left = plan.left()
-            if seconds_for(rival, place, tried[rival.name]) > left:
+            if SAFETY * seconds_for(rival, place, tried[rival.name]) > left:
                 continue
             try:
                 attempt(rival, place, left, may_be_shorter=False)
             except TooLongError:
                 continue
-    return [choose(each, tried[each.name]) for each in rivals if each.name in tried], (
-        left_out
-    )
+    chosen = [choose(each, tried[each.name]) for each in rivals if each.name in tried]
+    return chosen, {title: str(error) for title, error in left_out.items()}
 
 
 def is_classic(rival: Rival) -> bool:
