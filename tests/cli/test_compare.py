@@ -74,8 +74,8 @@ def test_command_has_the_options_that_differ_from_the_preset():
         model={"ngram_sizes": (2, 3), "edges": False},
     )
     assert train_command(config) == (
-        "textcapsules train --data 'my texts.csv' --separator ';' --ngram-sizes 2,3 "
-        "--no-edges"
+        "textcapsules train --encoder none --data 'my texts.csv' --separator ';' "
+        "--ngram-sizes 2,3 --no-edges"
     )
     assert train_command(RunConfig()) == "textcapsules train --preset paper"
 

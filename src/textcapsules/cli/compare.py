@@ -28,7 +28,7 @@ from textcapsules.cli.show import (
     say,
     training_bar,
 )
-from textcapsules.config import SECTIONS, RunConfig
+from textcapsules.config import CAPSULES, SECTIONS, RunConfig
 from textcapsules.config import preset as preset_config
 
 __all__ = ["compare", "train_command"]
@@ -80,8 +80,8 @@ def compare(
     from textcapsules.base.files import check_new_file, write_json
     from textcapsules.data.load import is_file, load_corpus
     from textcapsules.inference import compare as comparing
-    from textcapsules.inference.compare.rivals import installed_encoder
     from textcapsules.inference.compare.time_plan import check_minutes
+    from textcapsules.text.encoder import installed_encoder
 
     # Only the systems on an encoder read it; the others keep the preset of words.
     encoder = flags.get("text", {}).pop("encoder", None)
@@ -254,11 +254,13 @@ def train_command(config: RunConfig) -> str:
     """Return the command that trains with some options.
 
     >>> train_command(preset_config("best").replace(train={"joined": 1.0}))
-    'textcapsules train --joined 1.0'
+    'textcapsules train --encoder none --joined 1.0'
     """
     defaults, words = preset_config(config.preset), ["textcapsules", "train"]
     if config.preset != preset_config("best").preset:
         words += ["--preset", config.preset]
+    elif config.text.encoder is None and config.model.architecture in CAPSULES:
+        words += ["--encoder", "none"]  # or else the texts decide about one
     for name, flag in FLAGS.items():
         value = getattr(getattr(config, flag.section), flag.field.name)
         if value == getattr(getattr(defaults, flag.section), flag.field.name):

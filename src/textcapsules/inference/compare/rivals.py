@@ -1,6 +1,5 @@
 """The systems that are compared, and the settings among which dev chooses for each."""
 
-import importlib.util
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,10 +7,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from textcapsules.config import RunConfig, default_preset, preset
+from textcapsules.config import RunConfig, default_preset, preset, rebase
 from textcapsules.data.example import Corpus
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.text.encoder import PACKAGES
 from textcapsules.training.run import train
 
 __all__ = [
@@ -19,7 +17,6 @@ __all__ = [
     "Rival",
     "best_on_dev",
     "dev_score",
-    "installed_encoder",
     "linear_rival",
     "list_rivals",
 ]
@@ -105,16 +102,6 @@ def dev_score(classifier: TextClassifier) -> float:
     return record["epochs"][record["best_epoch"] - 1]["dev_score"]
 
 
-def installed_encoder() -> str | None:
-    """Return the pretrained encoder that needs no download, if it is installed."""
-    if importlib.util.find_spec("transformers") is None:
-        return None
-    for name, package in PACKAGES.items():
-        if importlib.util.find_spec(package.module) is not None:
-            return name
-    return None
-
-
 def list_rivals(config: RunConfig, encoder: str | None = None) -> list[Rival]:
     """Return the systems to compare, the cheap ones first.
 
@@ -143,7 +130,8 @@ def list_rivals(config: RunConfig, encoder: str | None = None) -> list[Rival]:
     ]
     if encoder is None:
         return rivals
-    name, base = Path(encoder).name, on_encoder(config, encoder)
+    name, base = Path(encoder).name, rebase(config, default_preset(encoder))
+    base = base.replace(text={"encoder": encoder, "vectors": None})
     if not several:
         base = base.replace(train={"joined": 0.0})
     layer = base.replace(model={"architecture": "encoder-linear"})
@@ -153,17 +141,3 @@ def list_rivals(config: RunConfig, encoder: str | None = None) -> list[Rival]:
         Rival("encoder-linear", f"linear on {name}", layers),
         Rival("encoder-capsules", f"capsules on {name}", [base]),
     ]
-
-
-def on_encoder(config: RunConfig, encoder: str) -> RunConfig:
-    """Return what a run changes in its preset, on the preset of encoders."""
-    before, now = preset(config.preset).to_dict(), config.to_dict()
-    changes = {
-        section: {
-            key: value for key, value in values.items() if value != before[section][key]
-        }
-        for section, values in now.items()
-        if section != "preset"
-    }
-    base = preset(default_preset(encoder)).replace(**changes)
-    return base.replace(text={"encoder": encoder, "vectors": None})
