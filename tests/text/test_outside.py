@@ -86,9 +86,8 @@ def test_general_texts_tell_common_words_from_those_of_the_topics():
     # Words, and kinds of words: 301 + 3 and 150 + 2.
     shares = {2: (100.5 / 304, 50.5 / 152), 3: (200.5 / 304, 0.5 / 152)}
     shares |= {4: (1.5 / 304, 100.5 / 152), 1: (0.5 / 304, 0.5 / 152)}
-    expected = [
-        np.clip(math.log(g / t), -5, 5) for t, g in map(shares.get, range(1, 5))
-    ]
+    pairs = [shares[row] for row in range(1, 5)]
+    expected = [np.clip(math.log(g / t), -5, 5) for t, g in pairs]
     assert rule.contrast.values[1:] == pytest.approx(expected, abs=1 / 32)
     texts = [ids(2, 3, 3), ids(2, 4, 4), ids(2, 3, 3, 3, 4), ids()]
     assert rule.outside(texts, WORDS).tolist() == [False, True, False, False]
