@@ -4,8 +4,8 @@ Of each model: the share of off-topic texts that get no label, by kind and by le
 with and without refusal; accuracy or exact match on the test texts of its corpus, with
 and without; and the share of the time per text that refusal adds. The off-topic texts
 are those of `textcapsules.data.off_topic`; the evidence was chosen on the half
-`development`, so `held-out` is what counts. A folder of an earlier version gets the
-rule that a training would have given it, from the same texts.
+`development`, so `held-out` is what counts. With --refit, a folder of an earlier
+version gets the rule that a training would give it now, from the same texts.
 
     python benchmarks/refusal.py runs/demo/model --out refusal.json
 
@@ -39,6 +39,7 @@ from textcapsules.inference.evaluate import evaluate
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.encode import Encoder
 from textcapsules.text.encoder import find_encoder
+from textcapsules.text.outside import OutsideRule
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
 from textcapsules.training.outside import outside_rule
@@ -56,12 +57,15 @@ def main() -> None:
     parser.add_argument("--half", choices=HALVES, default="held-out")
     parser.add_argument("--per-kind", type=int, default=120, help="Off-topic texts.")
     parser.add_argument("--data-dir", help="Folder of the corpora, if it has moved.")
+    parser.add_argument(
+        "--refit", action="store_true", help="Give models the rule of this version."
+    )
     parser.add_argument("--out", type=Path, help="JSON file to write the record to.")
     args = parser.parse_args()
     off_topic = make_off_topic(args.half, per_kind=args.per_kind)
     rows = []
     for folder in args.models:
-        rows.append(measure(folder, off_topic, args.data_dir))
+        rows.append(measure(folder, off_topic, args.data_dir, refit=args.refit))
         sys.stdout.write(f"{json.dumps(rows[-1], indent=2)}\n")
     record = {"half": args.half, "textcapsules": __version__, "models": rows}
     if args.corpora:
@@ -74,7 +78,11 @@ def main() -> None:
 
 
 def measure(
-    folder: Path, off_topic: Sequence[OffTopic], data_dir: str | None
+    folder: Path,
+    off_topic: Sequence[OffTopic],
+    data_dir: str | None,
+    *,
+    refit: bool = False,
 ) -> dict[str, Any]:
     """Return all figures of one model."""
     classifier = TextClassifier.load(folder, "cpu")
@@ -82,7 +90,7 @@ def measure(
     if data_dir is not None:
         data = classifier.config.replace(data={"data_dir": data_dir}).data
     corpus = load_corpus(data)
-    is_fitted = classifier.rule is None
+    is_fitted = refit or classifier.rule is None
     if is_fitted:
         parts = (classifier.config, classifier.tokenizer, corpus)
         classifier.rule = outside_rule(*parts)
@@ -95,11 +103,17 @@ def measure(
         "architecture": classifier.config.model.architecture,
         "seed": classifier.config.train.seed,
         "rule": {**classifier.rule.to_dict(), "fitted_later": is_fitted},
-        "table_bytes": int(classifier.rule.surprisal.nbytes),
+        "table_bytes": table_bytes(classifier.rule),
         "off_topic": off_topic_figures(classifier, off_topic),
         "topical": topical_figures(classifier, corpus),
         "time_added": time_shares(classifier, [each.text for each in corpus.test]),
     }
+
+
+def table_bytes(rule: OutsideRule) -> int:
+    """Return the size of a rule's tables."""
+    contrast = 0 if rule.contrast is None else rule.contrast.table.nbytes
+    return int(rule.surprisal.nbytes + contrast)
 
 
 def measure_rules(

@@ -30,9 +30,9 @@ from textcapsules.config import DataConfig
 from textcapsules.data.example import Example
 from textcapsules.data.load import load_split
 from textcapsules.data.tickets import make_tickets
-from textcapsules.inference.recalibrate import fit_reviews, past
+from textcapsules.inference.recalibrate import fit_reviews
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.model.score import score_documents
+from textcapsules.model.score import past, score_documents
 from textcapsules.training.calibrate import (
     best_threshold,
     common_threshold,
@@ -81,13 +81,20 @@ def simulate(
     model: TextClassifier, scores: NDArray, truth: NDArray, thresholds: NDArray
 ) -> dict[str, Any]:
     """Return exact match after so many reviews, one figure per draw."""
-    figures: dict[str, Any] = {"best fixed threshold, known afterwards": []}
+    figures: dict[str, Any] = {
+        "best fixed threshold, known afterwards": [],
+        "best fixed threshold on the pool": [],
+    }
     for draw in range(DRAWS):
         order = np.random.default_rng(draw).permutation(len(scores))
         pool, judged = np.split(order, [int(POOL * len(order))])
         several = truth[judged].sum(1) > 1
         best = best_threshold(scores[judged], truth[judged])[1]
         figures["best fixed threshold, known afterwards"].append(best)
+        # What such a threshold is worth if it is chosen on other documents.
+        other = best_threshold(scores[pool], truth[pool])[0]
+        value = exact_match(past(scores[judged], other), truth[judged])
+        figures["best fixed threshold on the pool"].append(value)
         orders = {
             "random": list(range(len(pool))),
             "as asked": queue_order(scores[pool], thresholds, np.arange(len(pool))),
@@ -95,7 +102,7 @@ def simulate(
         for way, rows in orders.items():
             for n in REVIEWS:
                 chosen = pool[rows[:n]]
-                fitted = thresholds
+                fitted, at_least_one = thresholds, False
                 if n:
                     result = fit_reviews(
                         scores[chosen],
@@ -103,8 +110,10 @@ def simulate(
                         model.labels.names,
                         thresholds.tolist(),
                     )
-                    fitted = thresholds if result.is_worse else np.array(result.after)
-                decided = past(scores[judged], fitted)
+                    if not result.is_worse:
+                        fitted = np.array(result.after)
+                        at_least_one = result.at_least_one
+                decided = past(scores[judged], fitted, at_least_one=at_least_one)
                 figure = figures.setdefault(f"{way}, {n} reviews", {})
                 parts = {"all": np.ones(len(judged), bool), "several labels": several}
                 for part, among in parts.items():

@@ -43,7 +43,8 @@ ORDER = """
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint
     training.start training.steps training.loop training.folder training.run
-    inference inference.evaluate inference.suspects inference.compare
+    inference inference.evaluate inference.suspects inference.compare.rivals
+    inference.compare.judge inference.compare.time_plan inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray
     inference.estimator inference.label_pairs inference.reliability inference.rival
     inference.data_card inference.report

@@ -98,3 +98,22 @@ def test_training_with_reviewed_texts(tmp_path: Path) -> None:
         "train", "--data", old, "--add", added, *TINY, "--out", tmp_path / "no"
     )
     assert "must have labels of toy.csv: birds, cats, dogs; got 'fish'" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("body,label\na bird,birds\n", "must have one column 'text'"),
+        ("text,label\n,birds\n", "must have a text in each row"),
+        ("text,label\n", "must hold reviewed texts"),
+        ("", "must be a readable CSV file"),
+    ],
+)
+def test_bad_corrections_train_nothing(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    old, added, out = toy_file(tmp_path), tmp_path / "bad.csv", tmp_path / "model"
+    added.write_text(content)
+    asked = ("train", "--data", old, "--add", added, *TINY, "--out", out)
+    assert message in refusal(*asked)
+    assert not out.exists()

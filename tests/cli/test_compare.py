@@ -3,7 +3,11 @@ import shlex
 
 import pytest
 
-from textcapsules.cli.compare import recommendation, train_command
+from textcapsules.cli.compare import (
+    print_comparison,
+    recommendation,
+    train_command,
+)
 from textcapsules.config import RunConfig, preset
 from textcapsules.inference.compare import Comparison, Figure, Result
 from toy import TINY, refusal, run_cli, toy_file
@@ -47,6 +51,21 @@ def test_faults_are_refused_before_anything_is_trained(tmp_path):
     assert "keep must go with --out" in refusal(*start, "--keep")
     assert "test-fraction must be" in refusal(*start, "--test-fraction", 1)
     assert "must be a folder; got a file" in refusal(*start, "--out", path)
+    assert "minutes must be above 0" in refusal(*start, "--minutes", 0)
+    one = tmp_path / "one.csv"
+    one.write_text("text,label\n" + "".join(f"bird {n},birds\n" for n in range(20)))
+    options = ("--encoder", "none", "--out", tmp_path / "out")
+    message = refusal("compare", "--data", one, *options)
+    assert "must have at least two labels to tell apart" in message
+    for content, expected in (
+        ("", "must be a readable CSV file"),
+        ("text,label\n", "must have rows"),
+        ("body,label\na,b\n", "must have one column 'text'"),
+        ("text,label\na,b\nc,d\n", "must have at least 10 texts"),
+    ):
+        one.write_text(content)
+        assert expected in refusal("compare", "--data", one, *options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_command_has_the_options_that_differ_from_the_preset():
@@ -55,8 +74,8 @@ def test_command_has_the_options_that_differ_from_the_preset():
         model={"ngram_sizes": (2, 3), "edges": False},
     )
     assert train_command(config) == (
-        "textcapsules train --data 'my texts.csv' --separator ';' --ngram-sizes 2,3 "
-        "--no-edges"
+        "textcapsules train --encoder none --data 'my texts.csv' --separator ';' "
+        "--ngram-sizes 2,3 --no-edges"
     )
     assert train_command(RunConfig()) == "textcapsules train --preset paper"
 
@@ -67,7 +86,7 @@ def comparison(*behind: tuple[float, float, float]) -> Comparison:
         Result(f"r{n}", f"R{n}", RunConfig(), figures, Figure(*each), 0, 1, 1, 1, "")
         for n, each in enumerate([(0.0, 0.0, 0.0), *behind])
     ]
-    return Comparison(results, {}, "single", "accuracy", {}, 1.0)
+    return Comparison(results, {}, "single", "accuracy", {}, 1.0, 1.0)
 
 
 def test_recommendation_says_whether_it_is_clear():
@@ -80,6 +99,28 @@ def test_recommendation_says_whether_it_is_clear():
     assert "80.0; but R1 and R2 are behind it by no more than noise:" in noise
     cut = comparison((0.1, 0.05, 0.2))._replace(left_out={"R9": "no time"})
     assert "R9 had too little time, so raise --minutes first:" in recommendation(cut)
+    linear = comparison((0.1, 0.05, 0.2))
+    first = linear.results[0]._replace(name="tfidf-svm", title="TF-IDF + SVM")
+    linear = linear._replace(results=[first, *linear.results[1:]])
+    assert "Take TF-IDF + SVM, the linear model, which has" in recommendation(linear)
     assert recommendation(comparison()) == (
         "Take R0, the only system that was compared:"
     )
+
+
+def test_what_had_too_little_time_is_in_the_table(capsys):
+    found = comparison((0.1, 0.05, 0.2))
+    short = found.results[1]._replace(epochs=5, planned_epochs=14, note="5 epochs")
+    found = found._replace(
+        results=[found.results[0], short], left_out={"R9": "no time was left for it"}
+    )
+    print_comparison("mine.csv", found)
+    printed = capsys.readouterr().out
+    assert "5 of 14" in printed
+    (row,) = [
+        line for line in printed.splitlines() if "left out" in line and "│" in line
+    ]
+    assert "R9" in row
+    assert "R1: 5 epochs, to stay within --minutes." in printed
+    assert "R9: left out; no time was left for it. Raise --minutes." in printed
+    assert "This took 0.0 of 1 minutes." in printed

@@ -58,6 +58,30 @@ def test_after_ten_texts_it_says_what_to_expect(tmp_path: Path) -> None:
     assert "Thresholds: birds" in ran.out
 
 
+def test_quitting_at_once_offers_no_file_that_is_not_there(tmp_path: Path) -> None:
+    out = tmp_path / "reviewed.csv"
+    asked = ("review", trained_model(), "--data", new_texts(tmp_path), "--out", out)
+    ran = run_cli(*asked, stdin=b"q\n")
+    assert ran.code == 0 and "No text was reviewed." in ran.out
+    assert "calibrate" not in ran.out
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("body\na bird\n", "must have one column 'text'"),
+        ("text\n", "must have rows"),
+        ("", "must be a readable CSV file"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    new, out = tmp_path / "bad.csv", tmp_path / "reviewed.csv"
+    new.write_text(content)
+    assert message in refusal("review", trained_model(), "--data", new, "--out", out)
+    assert not list(tmp_path.glob("reviewed*"))
+
+
 def test_it_refuses_what_it_would_destroy(tmp_path: Path) -> None:
     new, out = new_texts(tmp_path), tmp_path / "mine.csv"
     out.write_text("text,label\nmine,cats\n")

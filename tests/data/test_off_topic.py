@@ -9,11 +9,17 @@ from collections import Counter
 import pytest
 
 from textcapsules.base.errors import ConfigError
-from textcapsules.data.off_topic import HALVES, KINDS, make_off_topic, read_phrases
+from textcapsules.data.off_topic import (
+    HALVES,
+    KINDS,
+    general_texts,
+    make_off_topic,
+    read_phrases,
+)
 from textcapsules.data.tickets.generate import read_banks
 
 # Of both halves. It changes only when the texts are meant to.
-CHECKSUM = "e20742470367bfffb4f1008bd3ffda6322c2d4c0f3efc66f6afb2c2beace7664"
+CHECKSUM = "1b0b201b6f4f50897acc081e382f6fbdbbf4766d73ee4ab287b3fd740a5a4dce"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +34,7 @@ def test_texts_never_change(halves):
 
 def test_every_kind_and_size_is_there(halves):
     for texts in halves.values():
-        assert len({each.text for each in texts}) == len(texts) == 480
+        assert len({each.text for each in texts}) == len(texts) == 600
         counts = Counter((each.kind, each.size) for each in texts)
         assert set(counts) == set(
             itertools.product(KINDS, ("short", "middling", "long"))
@@ -40,7 +46,7 @@ def test_every_kind_and_size_is_there(halves):
 
 def test_halves_share_no_sentence():
     one, other = (read_phrases(half) for half in HALVES)
-    for kind in ("news", "recipes", "languages"):
+    for kind in ("news", "recipes", "languages", "everyday"):
         # With every choice left out, what remains is the wording.
         bare = [
             {re.sub(r"\{.*?\}", "", line) for line in part[kind]}
@@ -62,6 +68,14 @@ def test_no_template_of_the_tickets_is_among_them():
     for half in HALVES:
         phrases = read_phrases(half)
         assert not tickets & {*phrases["news"], *phrases["recipes"]}
+
+
+def test_general_texts_share_no_sentence_with_either_half(halves):
+    general = set(general_texts())
+    assert len(general) == len(general_texts()) > 300
+    for texts in halves.values():
+        sentences = {s for each in texts for s in re.split(r"(?<=[.!?])\s", each.text)}
+        assert not general & sentences
 
 
 def test_another_seed_gives_other_texts():

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from textcapsules.base.errors import DataError, InputError, ModelFolderError
+from textcapsules.data.example import Example
 from textcapsules.inference import recalibrate as module
+from textcapsules.inference.evaluate import evaluate
 from textcapsules.inference.recalibrate import (
     decide_left_out,
     estimate,
@@ -19,7 +21,8 @@ from textcapsules.inference.recalibrate import (
     wilson,
 )
 from textcapsules.model.classifier import FORMER, TextClassifier
-from textcapsules.training.calibrate import reviewed_thresholds
+from textcapsules.text.outside import OutsideRule
+from textcapsules.training.calibrate import logit, reviewed_thresholds
 from textcapsules.training.run import train
 from tiny_encoder import write_encoder
 from toy import model_copy, tiny_config, toy_file, toy_rows
@@ -35,11 +38,16 @@ def test_each_text_is_judged_by_thresholds_of_the_others() -> None:
     scores = random.random((9, 3)).astype(np.float32)
     targets = random.random((9, 3)) < scores
     present = np.full(3, 0.5)
-    decided = decide_left_out(scores, targets, present)
+    decided, one_each = decide_left_out(scores, targets, present)
     for row in range(9):
         others = np.arange(9) != row
         fitted = reviewed_thresholds(scores[others], targets[others], present)
         assert decided[row].tolist() == (scores[row] >= fitted).tolist()
+        if decided[row].any():
+            assert one_each[row].tolist() == decided[row].tolist()
+        else:
+            nearest = np.argmax(logit(scores[row]) - logit(fitted))
+            assert np.flatnonzero(one_each[row]).tolist() == [nearest]
 
 
 def test_intervals() -> None:
@@ -79,12 +87,47 @@ def test_classifier_takes_thresholds_unless_they_are_worse(
     assert model.labels.thresholds == fitted.after != before.thresholds
     assert model.record["calibration"]["on"] == "12 reviewed texts"
     model.labels = before
-    bad = lambda scores, targets, present: np.full(len(present), 0.999)  # noqa: E731
+    bad = lambda scores, targets, present: np.full(len(present), 0.001)  # noqa: E731
     monkeypatch.setattr(module, "reviewed_thresholds", bad)
     assert model.recalibrate(*reviewed()).is_worse
     assert model.labels == before
     model.recalibrate(*reviewed(), force=True)
-    assert set(model.labels.thresholds) == {0.999}
+    assert set(model.labels.thresholds) == {0.001}
+
+
+def test_reviews_tell_whether_every_text_has_a_label() -> None:
+    # The last six are below any threshold that keeps the others' second label out.
+    scores = np.array([[0.9, 0.6]] * 10 + [[0.55, 0.3]] * 6, dtype=np.float32)
+    targets = np.array([[1, 0]] * 16, dtype=bool)
+    names, thresholds = ("a", "b"), (0.7, 0.7)
+    labelled = fit_reviews(scores, targets, names, thresholds)
+    bare = targets.copy()
+    bare[10:] = False
+    assert not fit_reviews(scores, bare, names, thresholds).at_least_one
+    assert labelled.value_after.exact_match == 1
+
+
+def test_at_least_one_label_is_kept_in_the_folder(tmp_path: Path) -> None:
+    folder = model_copy(tmp_path)
+    model = TextClassifier.load(folder, "cpu")
+    before = (folder / "labels.json").read_bytes()
+    assert b"at_least_one" not in before
+    fitted = recalibrate(model, *reviewed())._replace(
+        after=(0.999,) * 3, at_least_one=True
+    )
+    save_in_place(model, fitted, folder)
+    loaded = TextClassifier.load(folder, "cpu")
+    assert loaded.labels.at_least_one
+    texts, labels = reviewed()
+    assert all(each.labels for each in loaded.predict(texts, multi_label=True))
+    assert not any(
+        each.labels for each in loaded.predict(texts, multi_label=True, threshold=0.999)
+    )
+    examples = [Example(*each) for each in zip(texts, map(tuple, labels), strict=True)]
+    figures = evaluate(loaded, examples)
+    assert figures.multi_label["exact_match"] == 1
+    assert not undo_thresholds(folder).at_least_one
+    assert (folder / "labels.json").read_bytes() == before
 
 
 def test_in_place_and_back(tmp_path: Path) -> None:
@@ -150,10 +193,13 @@ def test_killed_at_any_write_the_folder_has_old_or_new_thresholds(
 def test_a_copy_is_another_folder_of_the_same_model(tmp_path: Path) -> None:
     folder = model_copy(tmp_path)
     model = TextClassifier.load(folder, "cpu")
+    n_words = model.tokenizer.n_words
+    model.rule = OutsideRule(np.zeros(n_words, np.uint8), 1.0, 2.0)
     fitted = recalibrate(model, *reviewed())
     save_copy(model, fitted, tmp_path / "copy")
     copy = TextClassifier.load(tmp_path / "copy", "cpu")
     assert copy.labels.thresholds == fitted.after
+    assert copy.rule is not None  # it refuses texts as before
     assert model.labels.thresholds == fitted.before
     assert model_identity(tmp_path / "copy") == model_identity(folder)
     with pytest.raises(ModelFolderError, match="must be empty"):

@@ -12,8 +12,8 @@ from pages import check_page
 from textcapsules.base.errors import WriteError
 from textcapsules.config import RunConfig, default_preset
 from textcapsules.data import load, tickets
-from textcapsules.inference import compare
-from textcapsules.inference.compare import linear_rival
+from textcapsules.inference.compare import rivals
+from textcapsules.inference.compare.rivals import linear_rival
 from textcapsules.lab import demo
 from textcapsules.lab.demo import demo_config, run_demo
 from textcapsules.text import encoder
@@ -148,7 +148,7 @@ def test_dev_chooses_the_best_of_six_baselines(monkeypatch: pytest.MonkeyPatch) 
         trained.append(train(config, folder, **settings))
         return trained[-1]
 
-    monkeypatch.setattr(compare, "train", train_and_keep)
+    monkeypatch.setattr(rivals, "train", train_and_keep)
     baseline = linear_rival(demo.read_tickets("tickets-multi"), demo_config())
     offered = [
         (each.config.train.joined, each.config.baseline.tfidf_c) for each in trained

@@ -9,7 +9,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.text.outside import (
     FEW_TEXTS,
+    Contrast,
     OutsideRule,
+    equal_label_weights,
     fit_outside,
     pick_limit,
     text_units,
@@ -75,6 +77,34 @@ def test_limit_is_a_rank_of_many_and_a_normal_tail_of_few():
     assert pick_limit(np.array([0.0] * 39 + [100.0])) == 100.0
 
 
+def test_general_texts_tell_common_words_from_those_of_the_topics():
+    # "a" is common everywhere, "b" is a word of the topics, "c" one of general texts.
+    train, general = [ids(2, 3, 3)] * 100 + [ids(4)], [ids(2, 4, 4)] * 50
+    dev = [ids(2, 3, 3)] * 38 + [ids(2, 2, 2, 3)] * 2
+    rule = fit_outside(train, dev, WORDS, general=general)
+    assert rule is not None and rule.contrast is not None
+    # Words, and kinds of words: 301 + 3 and 150 + 2.
+    shares = {2: (100.5 / 304, 50.5 / 152), 3: (200.5 / 304, 0.5 / 152)}
+    shares |= {4: (1.5 / 304, 100.5 / 152), 1: (0.5 / 304, 0.5 / 152)}
+    pairs = [shares[row] for row in range(1, 5)]
+    expected = [np.clip(math.log(g / t), -5, 5) for t, g in pairs]
+    assert rule.contrast.values[1:] == pytest.approx(expected, abs=1 / 32)
+    texts = [ids(2, 3, 3), ids(2, 4, 4), ids(2, 3, 3, 3, 4), ids()]
+    assert rule.outside(texts, WORDS).tolist() == [False, True, False, False]
+    alone = fit_outside(train, dev, WORDS)
+    assert alone is not None and alone.contrast is None
+
+
+def test_labels_weigh_the_same_in_the_limit():
+    evidence = np.concatenate([np.zeros(900), np.arange(100.0)])
+    weights = equal_label_weights([("many",)] * 900 + [("few",)] * 100)
+    assert pick_limit(evidence) == 89.0  # a tenth of the few would be refused
+    assert pick_limit(evidence, weights) == 97.0
+    # One text hardly speaks for a label.
+    weights = equal_label_weights([("many",)] * 999 + [("one",)])
+    assert weights[-1] == 1 / 5
+
+
 def test_too_few_texts_give_no_rule():
     train = [ids(2, 3)] * 100
     assert fit_outside(train, [ids(2)] * (FEW_TEXTS - 1), WORDS) is None
@@ -130,6 +160,13 @@ def test_file_holds_the_rule_to_the_last_bit(saved):
     assert np.array_equal(again.surprisal, rule.surprisal)
     assert again.to_dict() == rule.to_dict()
     assert rule.to_dict() == {"limit": 1 / 3, "prior": 0.1 + 0.2, "texts": 40}
+    assert again.contrast is None  # as in folders of earlier versions
+    contrast = Contrast(np.arange(-2, 3, dtype=np.int8), -0.1, 0.7)
+    OutsideRule(rule.surprisal, 1.0, 2.0, {}, contrast).save(path)
+    again = OutsideRule.load(path, WORDS)
+    assert again.contrast is not None
+    assert again.contrast.table.tolist() == [-2, -1, 0, 1, 2]
+    assert again.to_dict()["contrast"] == {"limit": 0.7, "prior": -0.1}
 
 
 def test_file_of_other_words_is_refused(saved):

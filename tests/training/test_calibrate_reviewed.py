@@ -26,15 +26,17 @@ def drawn(n: int, *, shift: float, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 def test_fit_is_the_minimum(seed: int) -> None:
     scores, truth = drawn(12, shift=1.0, seed=seed)
     x, pull, label_pull = logit(scores), 0.3, 0.7
+    weights = np.where(truth.sum(1, keepdims=True) > 1, 2.0, 1.0)
 
     def loss(at: np.ndarray) -> float:
         p = np.clip(1 / (1 + np.exp(-(at[0] * x + at[1] + at[2:]))), 1e-12, 1 - 1e-12)
-        misfit = -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).sum()
+        each = truth * np.log(p) + (1 - truth) * np.log(1 - p)
+        misfit = -(weights * each).sum()
         own = label_pull * (at[2:] ** 2).sum()
         return misfit + pull * at[1] ** 2 + own + SLOPE_RIDGE * (at[0] - 1) ** 2
 
     found = minimize(loss, np.array([1.0, 0, 0, 0, 0, 0]), tol=1e-10)
-    slope, shifts = fit_shifts(x, truth, pull, label_pull)
+    slope, shifts = fit_shifts(x, truth, weights, pull, label_pull)
     assert slope == pytest.approx(found.x[0], rel=1e-3)
     assert shifts == pytest.approx(found.x[1] + found.x[2:], abs=1e-3)
 

@@ -167,6 +167,11 @@ def print_fit(fitted: Any) -> None:
     pairs = zip(fitted.labels, fitted.before, fitted.after, strict=True)
     thresholds = [(name, f"{old:.3f}", f"{new:.3f}") for name, old, new in pairs]
     print_table("thresholds", ("label", "before", "after"), thresholds)
+    if fitted.at_least_one:
+        say(
+            "Every text gets a label: where no score is past its threshold, the one "
+            "that comes nearest."
+        )
 
 
 def outcome(fitted: Any, written: Path | None, *, is_taken: bool, task: str) -> str:

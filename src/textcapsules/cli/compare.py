@@ -1,6 +1,7 @@
 """`textcapsules compare`."""
 
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from textcapsules.cli.show import (
     say,
     training_bar,
 )
-from textcapsules.config import SECTIONS, RunConfig
+from textcapsules.config import CAPSULES, SECTIONS, RunConfig
 from textcapsules.config import preset as preset_config
 
 __all__ = ["compare", "train_command"]
@@ -39,7 +40,11 @@ MEASURES = {"accuracy": "accuracy", "exact_match": "exact match", "micro_f1": "F
 def compare(
     flags: dict[str, dict[str, Any]],
     minutes: Annotated[
-        float, typer.Option(help="Time for all trainings together, in minutes.")
+        float,
+        typer.Option(
+            help="Time for everything, in minutes: what does not fit is shortened or "
+            "left out, and the table says so."
+        ),
     ] = 10.0,
     test_fraction: Annotated[
         float,
@@ -71,9 +76,12 @@ def compare(
     row has one: on the test texts, and on pairs of them joined together. If you want
     one label per text, pass --task single-label.
     """
+    began = time.monotonic()  # what is loaded counts too
     from textcapsules.base.files import check_new_file, write_json
     from textcapsules.data.load import is_file, load_corpus
-    from textcapsules.inference import compare as rivals
+    from textcapsules.inference import compare as comparing
+    from textcapsules.inference.compare.time_plan import check_minutes
+    from textcapsules.text.encoder import installed_encoder
 
     # Only the systems on an encoder read it; the others keep the preset of words.
     encoder = flags.get("text", {}).pop("encoder", None)
@@ -83,6 +91,7 @@ def compare(
             "architecture must be left out, since several are compared; got "
             f"{config.model.architecture!r}."
         )
+    check_minutes(minutes)
     if not 0 < test_fraction < 1:
         raise ConfigError(
             f"test-fraction must be between 0 and 1; got {test_fraction:g}."
@@ -94,12 +103,12 @@ def compare(
             raise WriteError(f"{out} must be a folder; got a file. Name another.")
         check_new_file(out / "results.json", overwrite)
     if encoder is None:
-        encoder = rivals.installed_encoder()
+        encoder = installed_encoder()
     elif encoder == "none":
         encoder = None
     if config.train.task == "auto" and is_file(config.data.source):
         config = config.replace(train={"task": "multi-label"})
-    corpus = rivals.with_test_texts(config, load_corpus(config.data), test_fraction)
+    corpus = comparing.with_test_texts(config, load_corpus(config.data), test_fraction)
 
     @contextmanager
     def watch(title: str) -> Iterator[dict[str, Any]]:
@@ -108,10 +117,11 @@ def compare(
         with training_bar(quiet=json) as bars:
             yield bars
 
-    found = rivals.compare(
+    found = comparing.compare(
         config,
         corpus,
         minutes=minutes,
+        began=began,
         encoder=encoder,
         folder=out if keep else None,
         watch=watch,
@@ -156,7 +166,8 @@ def print_comparison(source: str, found: Any) -> None:
             "",
             MEASURES[found.judged_by],
             "behind the best (95 %)",
-            "settings tried",
+            "settings",
+            "epochs",
             "training",
             "texts/s",
             "refused: these",
@@ -168,19 +179,22 @@ def print_comparison(source: str, found: Any) -> None:
                 with_spread(each.figures[found.judged_on][found.judged_by]),
                 distance(each) if each is not found.best else "-",
                 each.n_settings,
+                epochs(each),
                 f"{each.train_seconds:.0f} s",
                 f"{each.texts_per_second:,.0f}",
                 percent(each.refused),
                 percent(each.off_topic_refused),
             )
             for each in found.results
-        ],
+        ]
+        + [(title, *["-"] * 3, "left out", *["-"] * 4) for title in found.left_out],
     )
     for each in found.results:
         if each.note:
             say(f"{each.title}: {each.note}, to stay within --minutes.")
     for title, reason in found.left_out.items():
         say(f"{title}: left out; {reason}. Raise --minutes.")
+    say(f"This took {found.seconds / 60:.1f} of {found.minutes:g} minutes.")
 
 
 def with_spread(figure: Any) -> str:
@@ -193,6 +207,12 @@ def with_spread(figure: Any) -> str:
     return f"{percent(figure.value)}±{percent((figure.high - figure.low) / 2)}"
 
 
+def epochs(result: Any) -> str:
+    """Return how many epochs a rival had, and should have had if those are more."""
+    short = f" of {result.planned_epochs}" if result.is_short else ""
+    return f"{result.epochs}{short}"
+
+
 def distance(result: Any) -> str:
     """Return how far a rival is behind the best, with the interval."""
     value, low, high = (100 * each for each in result.behind)
@@ -203,8 +223,9 @@ def recommendation(found: Any) -> str:
     """Return in one sentence which rival to take, and whether it is clear."""
     best, equals, unfair = found.best, found.equals(), found.unfair()
     figure = best.figures[found.judged_on][found.judged_by]
+    linear = ", the linear model" if best.name == "tfidf-svm" else ""
     start = (
-        f"Take {best.title}, which has the best {MEASURES[found.judged_by]} on "
+        f"Take {best.title}{linear}, which has the best {MEASURES[found.judged_by]} on "
         f"{found.judged_on} test texts, {percent(figure.value)}"
     )
     if not found.results[1:]:
@@ -233,11 +254,13 @@ def train_command(config: RunConfig) -> str:
     """Return the command that trains with some options.
 
     >>> train_command(preset_config("best").replace(train={"joined": 1.0}))
-    'textcapsules train --joined 1.0'
+    'textcapsules train --encoder none --joined 1.0'
     """
     defaults, words = preset_config(config.preset), ["textcapsules", "train"]
     if config.preset != preset_config("best").preset:
         words += ["--preset", config.preset]
+    elif config.text.encoder is None and config.model.architecture in CAPSULES:
+        words += ["--encoder", "none"]  # or else the texts decide about one
     for name, flag in FLAGS.items():
         value = getattr(getattr(config, flag.section), flag.field.name)
         if value == getattr(getattr(defaults, flag.section), flag.field.name):

@@ -97,13 +97,16 @@ def review(
             "label_column": columns.label_column,
         }
         n_reviewed = export_reviews(log, out, **names) if log.entries() else 0
-    say(
-        f"{out}: {n_reviewed} reviewed texts. New thresholds from them:\n"
-        f"  textcapsules calibrate {model} --data {out} --in-place\n"
-        "Training with them:\n"
-        f"  textcapsules train --data {columns.source} --add {out} --task multi-label "
-        "--out runs/corrected"
-    )
+    if not n_reviewed:
+        say("No text was reviewed.")
+    else:
+        say(
+            f"{out}: {n_reviewed} reviewed texts. New thresholds from them:\n"
+            f"  textcapsules calibrate {model} --data {out} --in-place\n"
+            "Training with them:\n"
+            f"  textcapsules train --data {columns.source} --add {out} "
+            "--task multi-label --out runs/corrected"
+        )
     if json:
         fitted = queue.fit()
         print_json(
@@ -171,7 +174,8 @@ def print_fit(queue: Any) -> None:
         return
     pairs = zip(fitted.labels, fitted.before, fitted.after, strict=True)
     moved = ", ".join(f"{name} {old:.2f} → {new:.2f}" for name, old, new in pairs)
-    say(f"{fitted.texts} reviewed: {expected(fitted)}.\nThresholds: {moved}\n")
+    each = "Every text gets a label.\n" if fitted.at_least_one else ""
+    say(f"{fitted.texts} reviewed: {expected(fitted)}.\nThresholds: {moved}\n{each}")
 
 
 def ask(queue: Any, item: Any, keys: Iterator[str]) -> str:

@@ -13,7 +13,7 @@ from textcapsules.config import DataConfig, RunConfig
 from textcapsules.data.example import Example
 from textcapsules.data.load import is_file
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.model.score import highest
+from textcapsules.model.score import highest, past
 from textcapsules.text.encode import Cuts
 from textcapsules.training.metrics import (
     confusion,
@@ -79,6 +79,7 @@ def evaluate(
         thresholds,
         several=classifier.labels.task == "multi-label",
         outside=reading.outside if refuse else None,
+        at_least_one=threshold is None and classifier.labels.at_least_one,
     )._replace(cut=reading.cuts)
 
 
@@ -102,6 +103,7 @@ def evaluate_scores(
     *,
     several: bool,
     outside: NDArray[np.bool_] | None = None,
+    at_least_one: bool = False,
 ) -> Evaluation:
     """Evaluate the scores (N, J) of any model.
 
@@ -113,21 +115,23 @@ def evaluate_scores(
         several: whether the per-class table counts every class past its threshold
             (a multi-label model) or only the highest.
         outside: (N,), texts that are refused: they count as without a label.
+        at_least_one: as for `model.score.past`.
     """
     if outside is None:
         outside = np.zeros(len(scores), dtype=bool)
     # Without a score above zero, as a text of which no word is known.
     scores = np.where(outside[:, None], np.zeros_like(scores), scores)
     is_single = bool((targets.sum(1) == 1).all())
-    past = scores >= np.asarray(thresholds, dtype=scores.dtype)
-    past &= (scores > 0).any(1, keepdims=True)  # as in `TextClassifier.decide`
+    given = past(scores, thresholds, at_least_one=at_least_one)
     top = np.arange(scores.shape[1]) == highest(scores)[:, None]
     return Evaluation(
         texts=len(scores),
         single_label=single_label(scores, targets) if is_single else None,
-        multi_label=multi_label(past, targets),
+        multi_label=multi_label(given, targets),
         multi_label_at_half=multi_label(scores >= PUBLISHED_THRESHOLD, targets),
-        per_class=per_class(past if several or not is_single else top, targets, labels),
+        per_class=per_class(
+            given if several or not is_single else top, targets, labels
+        ),
         confusion=confusion(scores, targets) if is_single else None,
         refused=int(outside.sum()),
     )

@@ -6,6 +6,10 @@ that were reviewed because their labels were uncertain help to find the threshol
 they stand for no others: the estimate uses the texts drawn at random alone, if it is
 known which ones those are.
 
+Thresholds that suit texts with one label leave some without any. The reviewed texts
+tell whether those deserve one: if more texts left out come out right that way, a text
+without a score past its threshold gets the label whose score comes nearest.
+
 In a model folder, the former thresholds are kept beside the new ones, in
 `labels.former.json`, a stack from which `undo_thresholds` takes the last.
 """
@@ -30,6 +34,7 @@ from textcapsules.model.classifier import (
     read_run_config,
     weights_file,
 )
+from textcapsules.model.score import past
 from textcapsules.training.calibrate import exact_match, micro_f1, reviewed_thresholds
 from textcapsules.training.folder import check_folder, locked
 from textcapsules.training.prepare import target_matrix
@@ -71,6 +76,7 @@ class Recalibration(NamedTuple):
     value_before: Estimate
     value_after: Estimate  # by leaving out
     is_worse: bool  # the new ones, on all reviewed texts
+    at_least_one: bool = False  # whether every text gets a label
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -161,7 +167,10 @@ def fit_reviews(
     """
     present = np.asarray(thresholds)
     before = past(scores, present)
-    after = decide_left_out(scores, targets, present)
+    after, one_each = decide_left_out(scores, targets, present)
+    at_least_one = exact_match(one_each, targets) > exact_match(after, targets)
+    if at_least_one:
+        after = one_each
     if is_random is None or not is_random.any():
         rows = np.ones(len(scores), dtype=bool)
         on = "all" if is_random is None else "all; none was drawn at random"
@@ -180,26 +189,26 @@ def fit_reviews(
         value_before=estimate(before[rows], targets[rows]),
         value_after=estimate(after[rows], targets[rows]),
         is_worse=figures[1] < figures[0],
+        at_least_one=at_least_one,
     )
-
-
-def past(scores: NDArray, thresholds: NDArray) -> NDArray[np.bool_]:
-    """Return which scores reach their thresholds, as `TextClassifier.decide` does."""
-    is_past = scores >= np.asarray(thresholds, dtype=scores.dtype)
-    return is_past & (scores > 0).any(1, keepdims=True)
 
 
 def decide_left_out(
     scores: NDArray, targets: NDArray, present: NDArray
-) -> NDArray[np.bool_]:
-    """Decide each text's labels with thresholds fitted on the other texts."""
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Decide each text's labels with thresholds fitted on the other texts.
+
+    Returns:
+        The labels past their thresholds, (N, J), and the same with at least one each.
+    """
     part = np.arange(len(scores)) % MAX_PARTS
-    decided = np.empty(targets.shape, dtype=bool)
+    decided, one_each = (np.empty(targets.shape, dtype=bool) for _ in range(2))
     for each in np.unique(part):
         out = part == each
         fitted = reviewed_thresholds(scores[~out], targets[~out], present)
         decided[out] = past(scores[out], fitted)
-    return decided
+        one_each[out] = past(scores[out], fitted, at_least_one=True)
+    return decided, one_each
 
 
 def estimate(predicted: NDArray, targets: NDArray) -> Estimate:
@@ -235,7 +244,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 def apply(classifier: TextClassifier, fitted: Recalibration) -> None:
     """Give a classifier the new thresholds, and its record what they come from."""
-    classifier.labels = classifier.labels._replace(thresholds=fitted.after)
+    classifier.labels = classifier.labels._replace(
+        thresholds=fitted.after, at_least_one=fitted.at_least_one
+    )
     classifier.record = {**classifier.record, "calibration": describe(fitted)}
 
 
@@ -244,6 +255,7 @@ def describe(fitted: Recalibration) -> dict[str, Any]:
     return {
         "thresholds": list(fitted.after),
         "before_reviews": list(fitted.before),
+        "at_least_one": fitted.at_least_one,
         "value": fitted.value_after.exact_match,
         "interval": list(fitted.value_after.exact_match_interval),
         "objective": "exact-match",
@@ -272,6 +284,7 @@ def save_copy(
         classifier.labels,
         classifier.network,
         classifier.record,
+        classifier.rule,
     )
     apply(changed, fitted)
     with locked(Path(folder)):
@@ -318,7 +331,8 @@ def undo_thresholds(folder: Path | str) -> Labels:
         values = last["labels"]
         thresholds = tuple(float(row["threshold"]) for row in values["labels"])
         names = tuple(row["name"] for row in values["labels"])
-        classifier.labels = Labels(names, thresholds, values["task"])
+        at_least_one = bool(values.get("at_least_one", False))
+        classifier.labels = Labels(names, thresholds, values["task"], at_least_one)
         classifier.save_labels(folder)
         record, sums = read_record(folder)
         if last["calibration"] is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from textcapsules.base.errors import DataError, TextCapsulesError
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import load_corpus
-from textcapsules.inference.compare import linear_rival
+from textcapsules.inference.compare.rivals import linear_rival
 from textcapsules.inference.data_card import DataCard, data_card
 from textcapsules.inference.evaluate import Evaluation, evaluate_scores
 from textcapsules.inference.label_pairs import MixUp, co_occurrence, mix_ups
@@ -191,7 +191,13 @@ def make_report(
             classifier, examples, best, method, sizes, on_stage
         )
     evaluation = evaluate_scores(
-        scores, targets, names, thresholds, several=several, outside=outside
+        scores,
+        targets,
+        names,
+        thresholds,
+        several=several,
+        outside=outside,
+        at_least_one=classifier.labels.at_least_one,
     )
     training = None
     if corpus is not None:

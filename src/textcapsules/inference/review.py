@@ -18,11 +18,11 @@ from textcapsules.data.reviews import Entry, ReviewLog
 from textcapsules.inference.recalibrate import (
     Recalibration,
     fit_reviews,
-    past,
     reviewed_targets,
     unreviewed,
 )
 from textcapsules.model.classifier import TextClassifier
+from textcapsules.model.score import past
 from textcapsules.training.calibrate import logit
 
 __all__ = ["Item", "ReviewQueue", "expected"]
@@ -120,7 +120,8 @@ class ReviewQueue:
     def item(self, row: int, is_random: bool = False) -> Item:
         """Return a text with what the model thinks of it now."""
         scores, labels = self.scores[row], self.classifier.labels
-        chosen = past(scores[None], np.asarray(labels.thresholds))[0]
+        _, thresholds, _, at_least_one = labels
+        chosen = past(scores[None], thresholds, at_least_one=at_least_one)[0]
         proposed = self.classifier.names(scores, chosen)
         return Item(self.texts[row], scores, proposed, is_random)
 

@@ -17,7 +17,11 @@ from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
 from textcapsules.draw.pictures import plot_confusion
 from textcapsules.draw.report import METRICS, render_report
-from textcapsules.inference.compare import LINEAR_RATES, best_on_dev, linear_rival
+from textcapsules.inference.compare.rivals import (
+    LINEAR_RATES,
+    best_on_dev,
+    linear_rival,
+)
 from textcapsules.inference.evaluate import Evaluation, evaluate
 from textcapsules.inference.report import ReportTable, make_report
 from textcapsules.model.classifier import TextClassifier

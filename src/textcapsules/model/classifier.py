@@ -49,7 +49,7 @@ from textcapsules.config import CLASSIC, RunConfig, restore
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.network import EXTRA, saved_tensors
-from textcapsules.model.score import highest, score_documents
+from textcapsules.model.score import highest, past, score_documents
 from textcapsules.text.encode import Cuts, Encoder, count_words
 from textcapsules.text.encoder import (
     ENCODER_FILES,
@@ -98,6 +98,8 @@ class Labels(NamedTuple):
     names: tuple[str, ...]
     thresholds: tuple[float, ...]
     task: str  # "single-label" or "multi-label"
+    # Reviews have shown that texts without any score past its threshold have a label.
+    at_least_one: bool = False
 
 
 class Prediction(NamedTuple):
@@ -251,9 +253,10 @@ class TextClassifier:
         if multi_label is None:
             multi_label = self.labels.task == "multi-label" or threshold is not None
         if multi_label:
-            limits = self.labels.thresholds if threshold is None else threshold
-            is_past = scores >= np.asarray(limits, dtype=scores.dtype)
-            return is_past & (scores > 0).any(1, keepdims=True)
+            if threshold is not None:
+                return past(scores, threshold)
+            _, limits, _, at_least_one = self.labels
+            return past(scores, limits, at_least_one=at_least_one)
         return highest(scores)[:, None] == np.arange(scores.shape[1])
 
     @overload
@@ -428,8 +431,10 @@ class TextClassifier:
         """Write the labels and thresholds, also into the folder of a finished model."""
         pairs = zip(self.labels.names, self.labels.thresholds, strict=True)
         labels = [{"name": name, "threshold": value} for name, value in pairs]
-        content = json_bytes({"task": self.labels.task, "labels": labels})
-        replace_file(folder, "labels.json", content)
+        values = {"task": self.labels.task, "labels": labels}
+        if self.labels.at_least_one:
+            values["at_least_one"] = True
+        replace_file(folder, "labels.json", json_bytes(values))
 
     @classmethod
     def load(cls, folder: Path | str, device: str = "auto") -> "TextClassifier":
@@ -546,7 +551,8 @@ def read_labels(path: Path) -> Labels:
     try:
         pairs = [(row["name"], float(row["threshold"])) for row in values["labels"]]
         names, thresholds = zip(*pairs, strict=True)
-        labels = Labels(names, thresholds, values["task"])
+        at_least_one = values.get("at_least_one", False)
+        labels = Labels(names, thresholds, values["task"], at_least_one)
         if not are_valid(labels):
             raise ValueError("names, thresholds or a task that no model has")
         return labels
@@ -564,6 +570,7 @@ def are_valid(labels: Labels) -> bool:
         and len(set(labels.names)) == len(labels.names) >= 2
         and all(map(math.isfinite, labels.thresholds))
         and labels.task in ("single-label", "multi-label")
+        and isinstance(labels.at_least_one, bool)
     )
 
 

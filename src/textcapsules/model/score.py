@@ -11,7 +11,9 @@ from textcapsules.model.network import Network
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 
-__all__ = ["drop_unreadable", "highest", "score_documents"]
+__all__ = ["drop_unreadable", "highest", "past", "score_documents"]
+
+CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its odds are taken
 
 
 def score_documents(
@@ -50,6 +52,37 @@ def score_batches(
         scores[rows] = network(batch.ids, batch.mask).scores.float().cpu().numpy()
     network.train(was_training)
     return scores
+
+
+def past(
+    scores: NDArray,
+    thresholds: Sequence[float] | NDArray | float,
+    *,
+    at_least_one: bool = False,
+) -> NDArray[np.bool_]:
+    """Return which scores (N, J) reach their thresholds; none if no score is above 0.
+
+    Args:
+        scores: (N, J).
+        thresholds: one per class, or one for all.
+        at_least_one: where none reaches its threshold, the one that comes nearest to it
+            counts: whose odds are the largest part of its threshold's odds.
+
+    >>> scores = np.array([[0.6, 0.2], [0.3, 0.2], [0.0, 0.0]])
+    >>> past(scores, [0.5, 0.25]).tolist()
+    [[True, False], [False, False], [False, False]]
+    >>> past(scores, [0.5, 0.25], at_least_one=True).tolist()
+    [[True, False], [False, True], [False, False]]
+    """
+    limits = np.asarray(thresholds, dtype=scores.dtype)
+    has_score = (scores > 0).any(1, keepdims=True)
+    is_past = (scores >= limits) & has_score
+    if at_least_one:
+        s, t = (np.clip(np.float64(each), CLIP, 1 - CLIP) for each in (scores, limits))
+        odds = s / (1 - s) * (1 - t) / t
+        nearest = np.arange(scores.shape[1]) == odds.argmax(1)[:, None]
+        is_past |= nearest & has_score & ~is_past.any(1, keepdims=True)
+    return is_past
 
 
 def highest(scores: NDArray) -> NDArray:

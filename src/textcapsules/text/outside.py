@@ -1,25 +1,34 @@
 """Tell texts outside the training topics by their words: news, recipes, gibberish.
 
-A word that is frequent in the training texts surprises little, a rare one more, one
-that they never have most: -log of its smoothed share. The evidence that a text lies
-outside is the mean of its words' squared surprisals. A mean does not add up with
-length, and squares let the words that training never saw weigh more than many common
-ones. No single word decides, be it a name or a slip of the pen: the most surprising one
-counts like the words of the dev texts on average. So that a few words prove little,
-every text also gets `PRIOR_WORDS` such average words.
+There are two kinds of evidence. Each is a mean over the words of a text, so that it
+does not add up with length.
 
-The limit comes from the dev texts alone: about one in a hundred of them lies past it.
-No text from outside is needed.
+Contrast: how much commoner a word is in general texts, on everything, than in the
+training texts, as the log of the two shares' ratio. It tells sentences in common words.
+The limit comes from the dev texts: about one in a hundred of them lies past it. Every
+label weighs the same in that, so that a label with few texts does not pay for one with
+many short and uniform ones.
+
+Surprisal: -log of a word's smoothed share of the training texts, squared, so that words
+which training never saw weigh more than many common ones. It tells other languages and
+gibberish, which general texts do not have either. Such texts lie far outside, so its
+limit is as far as `FAR` standard deviations.
+
+No single word decides, be it a name or a slip of the pen: the highest one counts like
+the words of the dev texts on average. So that a few words prove little, every text also
+gets `PRIOR_WORDS` such average words.
 
 Words are what the model reads: words, an encoder's word pieces, or three characters in
 a row. Of all candidates that were measured on off-topic texts this evidence did best
-(docs/refusal.md).
+(docs/refusal.md). Folders of earlier versions have the surprisal alone, with a limit
+that one in a hundred dev texts exceeds.
 """
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,26 +42,44 @@ from textcapsules.base.files import check_regular, write_tensors
 from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
 from textcapsules.text.vocabulary import UNK_ID, TextTokenizer
 
-__all__ = ["OUTSIDE_FILE", "OutsideRule", "fit_outside", "pick_limit"]
+__all__ = ["OUTSIDE_FILE", "Contrast", "OutsideRule", "fit_outside", "pick_limit"]
 
 OUTSIDE_FILE = "outside.safetensors"
 FEW_TEXTS = 30  # with fewer dev texts there is no limit, and nothing is refused
 REFUSED_SHARE = 0.01  # of dev texts
+FEW_OF_LABEL = 5  # a label with fewer dev texts weighs less than others
 NORMAL_QUANTILE = 2.326  # deviations above the mean past which lies that share
 PRIOR_WORDS = 2
 SMOOTHING = 0.5  # the count of a word that training never saw
+FAR = 3.25  # deviations above the mean of the dev texts' surprisal
 STEPS = 16  # a surprisal is stored in sixteenths, as one byte: up to 15.9
-TABLE = "surprisal"
+MAX_CONTRAST = 5.0  # of a word, either way; stored in sixteenths too
+TABLE, CONTRAST = "surprisal", "contrast"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """How much commoner words are in general texts, and the limit of a text's mean."""
+
+    table: NDArray[np.int8]  # (U,), in units of 1 / STEPS
+    prior: float  # mean of the dev texts' words
+    limit: float  # mean past which a text is outside
+
+    @cached_property
+    def values(self) -> NDArray[np.float64]:
+        """The contrast (U,) of each unit."""
+        return self.table / STEPS
 
 
 @dataclass(frozen=True)
 class OutsideRule:
-    """Surprisals of the model's words, and the limit of a text's evidence."""
+    """Surprisals and contrasts of the model's words, and the limits of a text's."""
 
     surprisal: NDArray[np.uint8]  # (U,), in units of 1 / STEPS
     prior: float  # mean squared surprisal of the dev texts' words
     limit: float  # evidence past which a text is outside
     figures: dict[str, Any] = field(default_factory=dict)  # for people: on how many
+    contrast: Contrast | None = None  # none in folders of earlier versions
 
     @cached_property
     def squares(self) -> NDArray[np.float64]:
@@ -64,20 +91,14 @@ class OutsideRule:
         documents: Sequence[NDArray],
         tokenizer: TextTokenizer | PieceTokenizer,
     ) -> NDArray[np.float64]:
-        """Return the evidence (N,) that each text lies outside.
+        """Return the surprisal evidence (N,) that each text lies outside.
 
         Args:
             documents: the row numbers of each text, unknown words among them.
             tokenizer: gave those numbers.
         """
-        evidence = np.full(len(documents), self.prior)
-        for row, ids in enumerate(documents):
-            squares = self.squares[text_units(ids, tokenizer)]
-            if len(squares):
-                average = (1 + PRIOR_WORDS) * self.prior - squares.max()
-                size = len(squares) + PRIOR_WORDS
-                evidence[row] = (squares.sum() + average) / size
-        return evidence
+        units = [text_units(ids, tokenizer) for ids in documents]
+        return text_means(units, self.squares, self.prior)
 
     def outside(
         self,
@@ -85,18 +106,30 @@ class OutsideRule:
         tokenizer: TextTokenizer | PieceTokenizer,
     ) -> NDArray[np.bool_]:
         """Return which texts (N,) lie outside; one without a word never does."""
-        return self.evidence(documents, tokenizer) > self.limit
+        units = [text_units(ids, tokenizer) for ids in documents]
+        is_outside = text_means(units, self.squares, self.prior) > self.limit
+        if self.contrast is not None:
+            values, prior = self.contrast.values, self.contrast.prior
+            is_outside |= text_means(units, values, prior) > self.contrast.limit
+        return is_outside & np.array([len(each) > 0 for each in units], dtype=bool)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the table, ready for JSON."""
-        return {"limit": self.limit, "prior": self.prior, **self.figures}
+        numbers = {"limit": self.limit, "prior": self.prior, **self.figures}
+        if self.contrast is not None:
+            own = {"limit": self.contrast.limit, "prior": self.contrast.prior}
+            numbers[CONTRAST] = own
+        return numbers
 
     def save(self, path: Path) -> None:
-        """Write one file: the surprisals, the numbers in its header."""
+        """Write one file: the tables, the numbers in its header."""
         import torch
 
         numbers = {"prior": self.prior, "limit": self.limit, "figures": self.figures}
         tensors = {TABLE: torch.from_numpy(self.surprisal)}
+        if self.contrast is not None:
+            tensors[CONTRAST] = torch.from_numpy(self.contrast.table)
+            numbers |= {CONTRAST: self.to_dict()[CONTRAST]}
         write_tensors(path, tensors, {"rule": json.dumps(numbers)})
 
     @classmethod
@@ -108,19 +141,59 @@ class OutsideRule:
             check_regular(path)
             with safe_open(path, framework="numpy") as file:
                 numbers = json.loads((file.metadata() or {})["rule"])
-                table = file.get_tensor(TABLE)
-            prior, limit = float(numbers["prior"]), float(numbers["limit"])
-            if table.dtype != np.uint8 or table.shape != (count_units(tokenizer),):
-                raise ValueError(f"{table.dtype} of shape {table.shape}")
-            if not (math.isfinite(prior) and math.isfinite(limit)):
-                raise ValueError(f"prior {prior} and limit {limit}")
-            return cls(table, prior, limit, dict(numbers["figures"]))
+                table = read_table(file, TABLE, np.uint8, tokenizer)
+                contrast = None
+                if CONTRAST in numbers:
+                    own = read_table(file, CONTRAST, np.int8, tokenizer)
+                    contrast = Contrast(own, *read_numbers(numbers[CONTRAST]))
+            prior, limit = read_numbers(numbers)
+            return cls(table, prior, limit, dict(numbers["figures"]), contrast)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             reason = " ".join(str(getattr(error, "strerror", None) or error).split())
             raise ModelFolderError(
                 f"{path} must hold the surprisals of the model's words and a limit; "
                 f"got {reason}. Restore the folder."
             ) from error
+
+
+def read_table(
+    file: Any, name: str, kind: type, tokenizer: TextTokenizer | PieceTokenizer
+) -> NDArray[Any]:
+    """Return a table with one value per unit of a tokenizer."""
+    table = file.get_tensor(name)
+    if table.dtype != kind or table.shape != (count_units(tokenizer),):
+        raise ValueError(f"{name}: {table.dtype} of shape {table.shape}")
+    return table
+
+
+def read_numbers(values: dict[str, Any]) -> tuple[float, float]:
+    """Return prior and limit, if they are numbers."""
+    prior, limit = float(values["prior"]), float(values["limit"])
+    if not (math.isfinite(prior) and math.isfinite(limit)):
+        raise ValueError(f"prior {prior} and limit {limit}")
+    return prior, limit
+
+
+def text_means(
+    texts: Sequence[NDArray], values: NDArray[np.float64], prior: float
+) -> NDArray[np.float64]:
+    """Return the mean value (N,) of each text's units, its highest one left out.
+
+    That one counts as `prior`, and so do `PRIOR_WORDS` more; a text without units has
+    `prior`.
+
+    Args:
+        texts: the units of each text.
+        values: (U,), of every unit.
+        prior: the value of an average unit.
+    """
+    means = np.full(len(texts), prior)
+    for row, units in enumerate(texts):
+        own = values[units]
+        if len(own):
+            average = (1 + PRIOR_WORDS) * prior - own.max()
+            means[row] = (own.sum() + average) / (len(own) + PRIOR_WORDS)
+    return means
 
 
 def count_units(tokenizer: TextTokenizer | PieceTokenizer) -> int:
@@ -154,6 +227,9 @@ def fit_outside(
     train: Sequence[NDArray],
     dev: Sequence[NDArray],
     tokenizer: TextTokenizer | PieceTokenizer,
+    *,
+    general: Sequence[NDArray] = (),
+    dev_labels: Sequence[Sequence[str]] | None = None,
 ) -> OutsideRule | None:
     """Return the rule of a training; None if there are too few dev texts for a limit.
 
@@ -161,24 +237,88 @@ def fit_outside(
         train: the training texts as row numbers, all of them about the topics.
         dev: the dev texts, with their unknown words.
         tokenizer: gave those numbers.
+        general: texts on everything; without them the surprisal alone decides.
+        dev_labels: of each dev text; by default, all texts weigh the same.
     """
-    dev = [ids for ids in dev if len(text_units(ids, tokenizer))]
-    if len(dev) < FEW_TEXTS:
+    given = [("",)] * len(dev) if dev_labels is None else dev_labels
+    kept = [
+        (units, labels)
+        for ids, labels in zip(dev, given, strict=True)
+        if len(units := text_units(ids, tokenizer))
+    ]
+    if len(kept) < FEW_TEXTS:
         return None
+    texts, labels = zip(*kept, strict=True)
+    counts = unit_counts(train, tokenizer)
+    surprisal = smoothed_surprisal(counts)
+    unlimited = OutsideRule(surprisal, 0.0, math.inf)
+    prior = float(np.mean(unlimited.squares[np.concatenate(texts)]))
+    evidence = text_means(texts, unlimited.squares, prior)
+    if general:
+        limit = float(np.mean(evidence) + FAR * np.std(evidence))
+        table = contrast_steps(counts, unit_counts(general, tokenizer))
+        contrast = Contrast(table, 0.0, math.inf)
+        average = float(np.mean(contrast.values[np.concatenate(texts)]))
+        means = text_means(texts, contrast.values, average)
+        own_limit = pick_limit(means, equal_label_weights(labels))
+        contrast = Contrast(table, average, own_limit)
+        refused = int(((evidence > limit) | (means > own_limit)).sum())
+    else:
+        limit, contrast = pick_limit(evidence), None
+        refused = int((evidence > limit).sum())
+    figures = {"texts": len(texts), "refused": refused, "share": REFUSED_SHARE}
+    return OutsideRule(surprisal, prior, limit, figures, contrast)
+
+
+def unit_counts(
+    texts: Sequence[NDArray], tokenizer: TextTokenizer | PieceTokenizer
+) -> NDArray[np.int64]:
+    """Return how often each unit occurs, (U,); unknown words are not counted.
+
+    An unknown word stands for many words, each rarer than any known one.
+    """
     counts = np.zeros(count_units(tokenizer), dtype=np.int64)
-    for ids in train:
+    for ids in texts:
         np.add.at(counts, text_units(ids, tokenizer), 1)
     if isinstance(tokenizer, PieceTokenizer) or tokenizer.rule != "characters":
-        counts[UNK_ID] = 0  # stands for many words, each rarer than any known one
-    surprisal = smoothed_surprisal(counts)
-    units = np.concatenate([text_units(ids, tokenizer) for ids in dev])
-    unlimited = OutsideRule(surprisal, 0.0, math.inf)
-    prior = float(np.mean(unlimited.squares[units]))
-    evidence = replace(unlimited, prior=prior).evidence(dev, tokenizer)
-    limit = pick_limit(evidence)
-    refused = int((evidence > limit).sum())
-    figures = {"texts": len(dev), "refused": refused, "share": REFUSED_SHARE}
-    return OutsideRule(surprisal, prior, limit, figures)
+        counts[UNK_ID] = 0
+    return counts
+
+
+def smoothed_shares(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return each unit's smoothed share."""
+    total = counts.sum() + np.count_nonzero(counts)
+    return (counts + SMOOTHING) / max(total, 1)
+
+
+def contrast_steps(
+    counts: NDArray[np.int64], general: NDArray[np.int64]
+) -> NDArray[np.int8]:
+    """Return the log of the general texts' share by the training texts', in steps.
+
+    >>> contrast_steps(np.array([0, 2, 5]), np.array([3, 2, 0])) / STEPS
+    array([ 2.1875,  0.25  , -2.125 ])
+    """
+    ratio = np.log(smoothed_shares(general)) - np.log(smoothed_shares(counts))
+    ratio = np.clip(ratio, -MAX_CONTRAST, MAX_CONTRAST)
+    return np.round(ratio * STEPS).astype(np.int8)
+
+
+def equal_label_weights(labels: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Return weights (N,) of texts such that labels weigh the same, small ones less.
+
+    A label with fewer texts than `FEW_OF_LABEL` has too few to speak for it.
+
+    >>> equal_label_weights([("a",)] * 20 + [("b",)] * 10 + [("c",)])[[0, 20, 30]] * 20
+    array([1., 2., 4.])
+    """
+    sizes = Counter(label for each in labels for label in each)
+    return np.array(
+        [
+            sum(1 / max(sizes[label], FEW_OF_LABEL) for label in each) / len(each)
+            for each in labels
+        ]
+    )
 
 
 def smoothed_surprisal(counts: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -187,23 +327,28 @@ def smoothed_surprisal(counts: NDArray[np.int64]) -> NDArray[np.uint8]:
     >>> smoothed_surprisal(np.array([0, 2, 5])) / STEPS  # of 9 = 7 words + 2 kinds
     array([2.875, 1.25 , 0.5  ])
     """
-    total = counts.sum() + np.count_nonzero(counts)
-    shares = (counts + SMOOTHING) / max(total, 1)
-    steps = np.round(-np.log(shares) * STEPS)
+    steps = np.round(-np.log(smoothed_shares(counts)) * STEPS)
     return np.clip(steps, 0, 255).astype(np.uint8)
 
 
-def pick_limit(evidence: NDArray) -> float:
+def pick_limit(evidence: NDArray, weights: NDArray | None = None) -> float:
     """Return the evidence that about one of a hundred such texts exceeds.
 
     A hundred texts or more tell it by themselves. Of fewer, the highest is too low a
     limit, so it is also at least what a normal distribution would have there.
 
+    Args:
+        evidence: (N,).
+        weights: (N,), of the texts; by default all the same.
+
     >>> pick_limit(np.arange(200.0))
     197.0
     """
-    rank = math.ceil((1 - REFUSED_SHARE) * len(evidence))
-    limit = float(np.sort(evidence)[rank - 1])
+    if weights is None:
+        weights = np.ones(len(evidence))
+    order = np.argsort(evidence, kind="stable")
+    above = 1 - np.cumsum(weights[order]) / weights.sum()
+    limit = float(evidence[order][np.argmax(above <= REFUSED_SHARE + 1e-9)])
     if len(evidence) >= 1 / REFUSED_SHARE:
         return limit
     spread = float(np.std(evidence, ddof=1))

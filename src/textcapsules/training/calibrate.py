@@ -35,6 +35,9 @@ HELD_SLOPE = 1e6  # a pull that leaves the slope at 1
 # How strongly reviewed texts must speak to move thresholds: λ and μ of
 # `reviewed_thresholds`, chosen on joined dev texts (docs/review.md).
 PULL, LABEL_PULL = 0.2, 1.0
+# How much a reviewed text with several labels weighs: such texts are few, and else the
+# thresholds that suit the others take their labels away. Chosen on joined dev texts.
+SEVERAL_WEIGHT = 2.0
 MAX_STEPS = 100  # of Newton's method, which needs about ten
 
 
@@ -181,7 +184,8 @@ def reviewed_thresholds(
     the probability of label j is modelled as p_j = σ(α (z_j - τ_j) + b + d_j). The fit
     minimises the log-loss, summed over texts and labels, plus λ b² + μ Σ_j d_j²: the
     common shift b is pulled towards 0 and the labels' own shifts d_j towards the common
-    one. A label is given where p_j is at least one half, at z = τ_j - (b + d_j) / α.
+    one. A text with several labels counts `SEVERAL_WEIGHT` times. A label is given
+    where p_j is at least one half, at z = τ_j - (b + d_j) / α.
 
     A text may have no label. If a higher score makes its label less likely, the texts
     are no guide, and the present thresholds are returned.
@@ -200,7 +204,8 @@ def reviewed_thresholds(
     truth = np.asarray(targets).astype(bool)
     # Where all labels are given, or none is, nothing tells how steep the rise is.
     slope_pull = SLOPE_RIDGE if truth.any() and not truth.all() else HELD_SLOPE
-    slope, shifts = fit_shifts(x, truth, pull, label_pull, slope_pull)
+    weights = np.where(truth.sum(1, keepdims=True) > 1, SEVERAL_WEIGHT, 1.0)  # (N, 1)
+    slope, shifts = fit_shifts(x, truth, weights, pull, label_pull, slope_pull)
     if slope <= 0:
         return before
     return sigmoid(logit(before) - shifts / slope)
@@ -209,6 +214,7 @@ def reviewed_thresholds(
 def fit_shifts(
     x: NDArray,
     truth: NDArray,
+    weights: NDArray,
     pull: float,
     label_pull: float,
     slope_pull: float = SLOPE_RIDGE,
@@ -223,13 +229,13 @@ def fit_shifts(
 
     def loss(at: NDArray) -> float:
         u = at[0] * x + at[1] + at[2:]  # (N, J)
-        misfit = (np.logaddexp(0, u) - truth * u).sum()
+        misfit = (weights * (np.logaddexp(0, u) - truth * u)).sum()
         penalty = pull * at[1] ** 2 + label_pull * np.square(at[2:]).sum()
         return float(misfit + penalty + slope_pull * (at[0] - 1) ** 2)
 
     def step(at: NDArray) -> NDArray:
         p = sigmoid(at[0] * x + at[1] + at[2:])
-        error, weight = p - truth, p * (1 - p)  # (N, J)
+        error, weight = weights * (p - truth), weights * p * (1 - p)  # (N, J)
         own_gradient = error.sum(0) + 2 * label_pull * at[2:]
         slope_gradient = (error * x).sum() + 2 * slope_pull * (at[0] - 1)
         gradient = np.array([slope_gradient, error.sum() + 2 * pull * at[1]])

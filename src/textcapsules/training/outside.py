@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from numpy.typing import NDArray
 
 from textcapsules.config import RunConfig
-from textcapsules.data.example import Corpus, Example
+from textcapsules.data.example import Corpus
+from textcapsules.data.off_topic import general_texts
 from textcapsules.text.encode import Encoder
 from textcapsules.text.outside import OutsideRule, fit_outside
 from textcapsules.text.pieces import PieceTokenizer
@@ -25,7 +26,17 @@ def outside_rule(
     """
     encoder = Encoder(config, tokenizer)
 
-    def read(examples: Sequence[Example]) -> list[NDArray]:
-        return list(encoder.cut_ids([each.text for each in examples if each.labels])[0])
+    def read(texts: Sequence[str]) -> list[NDArray]:
+        return list(encoder.cut_ids(texts)[0])
 
-    return fit_outside(read(corpus.train), read(corpus.dev), tokenizer)
+    train, dev = (
+        [each for each in examples if each.labels]
+        for examples in (corpus.train, corpus.dev)
+    )
+    return fit_outside(
+        read([each.text for each in train]),
+        read([each.text for each in dev]),
+        tokenizer,
+        general=read(general_texts()),
+        dev_labels=[each.labels for each in dev],
+    )

@@ -1,10 +1,15 @@
-"""Texts off all topics, from a seeded generator: news, recipes, other languages, noise.
+"""Texts off all topics, from a seeded generator.
+
+News, recipes, other languages, invented words, and everyday sentences in common words.
 
 A classifier should give none of them a label (`model.outside`). The sentences are our
 own, in two halves that share no wording: what refuses texts is chosen on `development`
 and judged on `held-out`, whose languages are partly other ones, too. Each kind has
 short texts (one sentence), middling and long ones (200 words): evidence must not add up
 with length.
+
+`general_texts` are sentences on everything, our own too, from which a model learns
+which words are common in general. They share no sentence with either half.
 """
 
 import re
@@ -17,10 +22,10 @@ from typing import Any, NamedTuple
 from textcapsules.base.errors import ConfigError
 from textcapsules.data.tickets.generate import Dice
 
-__all__ = ["HALVES", "KINDS", "OffTopic", "make_off_topic"]
+__all__ = ["HALVES", "KINDS", "OffTopic", "general_texts", "make_off_topic"]
 
 HALVES = ("development", "held-out")
-KINDS = ("news", "recipes", "languages", "invented")
+KINDS = ("news", "recipes", "languages", "invented", "everyday")
 LONG_WORDS = 200
 CHOICE = re.compile(r"\{([^{}]*)\}")
 
@@ -38,7 +43,7 @@ def make_off_topic(half: str, *, per_kind: int = 120, seed: int = 0) -> list[Off
 
     Args:
         half: "development" or "held-out".
-        per_kind: texts of each of the four kinds.
+        per_kind: texts of each kind.
         seed: another seed gives other texts of the same sentences.
 
     >>> texts = make_off_topic("development", per_kind=3)
@@ -66,6 +71,18 @@ def make_off_topic(half: str, *, per_kind: int = 120, seed: int = 0) -> list[Off
                 text = sizes[size]()
             texts[text] = OffTopic(text, kind, size)
     return list(texts.values())
+
+
+@cache
+def general_texts() -> tuple[str, ...]:
+    """Return sentences on everything: home, weather, war, science, small talk.
+
+    >>> general_texts()[0][:40]
+    'We moved the sofa to the other side of t'
+    """
+    file = resources.files("textcapsules.data.off_topic") / "general.txt"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 @cache

@@ -9,6 +9,7 @@ stands on a pretrained encoder, they are those of its word pieces (`text.pieces`
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from textcapsules.base.errors import ModelFolderError
@@ -39,6 +40,7 @@ from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 __all__ = ["network_graph"]
 
 FAR = 2.0**20  # past the last place of any text
+LOWEST = -1e9  # below any evidence of a word
 MAX_BYTES = 2_000_000_000  # one protobuf file can hold this, with room for the nodes
 
 
@@ -118,20 +120,42 @@ def write_outside(
         first = graph.op("Sub", ids, graph.integers(n_pieces))
         begins = graph.op("GreaterOrEqual", first, graph.integers(FIRST_PIECE))
         ids = graph.op("Where", begins, first, ids)
-    table = graph.constant(rule.surprisal, np.uint8)
-    surprisal = graph.op("Cast", graph.op("Gather", table, ids), to=double)
-    surprisal = graph.op("Div", surprisal, graph.constant(STEPS, np.float64))
-    squares = graph.op("Mul", graph.op("Mul", surprisal, surprisal), inside)
-    total, size = (graph.reduce("ReduceSum", each, 1) for each in (squares, inside))
-    largest = graph.reduce("ReduceMax", squares, 1)  # (B, 1)
-    prior = graph.constant((1 + PRIOR_WORDS) * rule.prior, np.float64)
-    total = graph.op("Add", total, graph.op("Sub", prior, largest))
-    size = graph.op("Add", size, graph.constant(PRIOR_WORDS, np.float64))
-    evidence = graph.op("Div", total, size)
-    past = graph.op("Greater", evidence, graph.constant(rule.limit, np.float64))
+    surprisal = stored_values(graph, rule.surprisal, ids)
+    squares = graph.op("Mul", surprisal, surprisal)
+    past = is_past(graph, squares, inside, rule.prior, rule.limit)
+    if rule.contrast is not None:
+        values = stored_values(graph, rule.contrast.table, ids)
+        prior, limit = rule.contrast.prior, rule.contrast.limit
+        past = graph.op("Or", past, is_past(graph, values, inside, prior, limit))
     has_words = graph.op("Cast", graph.reduce("ReduceMax", inside, 1), to=boolean)
     past = graph.op("And", past, has_words)
     return graph.op("Squeeze", past, graph.integers(1))
+
+
+def stored_values(graph: Graph, table: NDArray, ids: str) -> str:
+    """Return the values (B, T) of words, from a table in units of 1 / STEPS."""
+    steps = graph.op("Gather", graph.constant(table, table.dtype), ids)
+    steps = graph.op("Cast", steps, to=graph.onnx.TensorProto.DOUBLE)
+    return graph.op("Div", steps, graph.constant(STEPS, np.float64))
+
+
+def is_past(graph: Graph, values: str, inside: str, prior: float, limit: float) -> str:
+    """Return whether the mean of a text's values (B, T) is past a limit, (B, 1).
+
+    As in `text.outside.text_means`: the highest value counts as the prior, and so do
+    some words more.
+    """
+    values = graph.op("Mul", values, inside)
+    total, size = (graph.reduce("ReduceSum", each, 1) for each in (values, inside))
+    # Padding is lower than any word.
+    one, low = (graph.constant(each, np.float64) for each in (1.0, LOWEST))
+    padding = graph.op("Mul", graph.op("Sub", one, inside), low)
+    largest = graph.reduce("ReduceMax", graph.op("Add", values, padding), 1)  # (B, 1)
+    more = graph.constant((1 + PRIOR_WORDS) * prior, np.float64)
+    total = graph.op("Add", total, graph.op("Sub", more, largest))
+    size = graph.op("Add", size, graph.constant(PRIOR_WORDS, np.float64))
+    mean = graph.op("Div", total, size)
+    return graph.op("Greater", mean, graph.constant(limit, np.float64))
 
 
 def without_unknown(graph: Graph, ids: str) -> str:
