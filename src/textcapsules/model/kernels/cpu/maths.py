@@ -6,6 +6,7 @@ that no loop needs a remainder.
 """
 
 import math
+
 from textcapsules.model.kernels.cpu.call import CHUNK_VECTORS
 from textcapsules.model.kernels.cpu.link import compiled, merged
 from textcapsules.model.kernels.cpu.simd import (
