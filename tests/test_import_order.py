@@ -22,12 +22,13 @@ ORDER = """
     data.fetch data.table_formats data.table data.reviews data.tickets.generate
     data.tickets data.off_topic data.load
     text text.tokenize text.function_words text.spelling text.vocabulary text.pieces
-    text.state_store text.encoder text.encoder_training text.vectors text.lexicon
-    text.trees text.encode text.outside text.batch
+    text.state_store text.bert text.encoder text.encoder_training text.vectors
+    text.lexicon text.trees text.encode text.outside text.batch
     model model.functional model.routing.reference model.routing.chunked
-    model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.cache
-    model.kernels.cpu.call model.kernels.cpu.simd model.kernels.cpu.maths
-    model.kernels.cpu.forward model.kernels.cpu.backward model.kernels.cpu.route
+    model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.link
+    model.kernels.cpu.cache model.kernels.cpu.call model.kernels.cpu.simd
+    model.kernels.cpu.maths model.kernels.cpu.forward model.kernels.cpu.backward
+    model.kernels.cpu.route
     model.kernels.gpu model.kernels.gpu.maths model.kernels.gpu.call
     model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.route
     model.kernels.gpu.capsules model.kernels.gpu.losses model.routing

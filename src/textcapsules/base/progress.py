@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -39,7 +39,7 @@ class CompilingLine(logging.Handler):
         """Print the line, for the first kernel alone."""
         if not self.said:
             self.said = True
-            err.print("compiling the routing kernels, once on this machine: some 15 s")
+            err.print("compiling the routing kernels, once on this machine: some 6 s")
 
 
 @contextmanager
@@ -65,7 +65,8 @@ def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
     """
     if quiet or not err.is_terminal:
         silent = {"on_step": None, "on_encode": None}
-        yield {**silent, "on_epoch": None if quiet else epoch_line}
+        with nullcontext() if quiet else told_of_compiling():
+            yield {**silent, "on_epoch": None if quiet else epoch_line}
         return
     columns = (
         TextColumn("{task.fields[stage]}"),

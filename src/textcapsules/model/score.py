@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.network import Network
+from textcapsules.model.routing import expect_texts
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 
@@ -47,9 +48,11 @@ def score_batches(
     scores = np.zeros((len(documents), network.n_classes), dtype=np.float32)
     lengths = [len(ids) for ids in documents]
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
-    for rows in epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False):
-        batch = make_batch(documents, nothing, rows).to(device)
-        scores[rows] = network(batch.ids, batch.mask).scores.float().cpu().numpy()
+    batches = epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False)
+    with expect_texts(len(documents)):
+        for rows in batches:
+            batch = make_batch(documents, nothing, rows).to(device)
+            scores[rows] = network(batch.ids, batch.mask).scores.float().cpu().numpy()
     network.train(was_training)
     return scores
 

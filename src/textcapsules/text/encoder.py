@@ -20,7 +20,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ from textcapsules.base.files import (
     write_bytes,
     write_tensors,
 )
+from textcapsules.text.bert import Linear, PlainBert, reads_plainly
 from textcapsules.text.pieces import PieceTokenizer, split_sentences
 from textcapsules.text.state_store import StateStore
 
@@ -158,7 +159,7 @@ def assemble(
     folder: Path, values: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[PieceTokenizer, "SentenceStates"]:
     """Return the tokenizer of a folder, and the encoder of these weights."""
-    model = freeze(build_model(values, tensors, folder))
+    model = freeze(build_model(values, tensors, folder, plain=True))
     tokenizer = PieceTokenizer.load(
         folder / "tokenizer.json", max_pieces=longest_sentence(model)
     )
@@ -305,12 +306,19 @@ def damaged(path: Path, error: Exception) -> ModelFolderError:
 
 
 def build_model(
-    values: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path | str
+    values: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    folder: Path | str,
+    *,
+    plain: bool = False,  # without transformers, if its kind allows it: for reading
 ) -> Any:
     """Return the encoder of these weights in float32; errors name its folder."""
+    kind = str(values.get("model_type"))
+    if plain and reads_plainly(values):
+        with suppress(ValueError, TypeError, RuntimeError):  # transformers says why
+            return with_weights(PlainBert(values), tensors, kind, folder)
     from transformers import AutoConfig, AutoModel
 
-    kind = str(values.get("model_type"))
     # `auto_map` names code on the hub, which is never fetched; weights become float32.
     left_out = {"model_type", "auto_map", "dtype", "torch_dtype"}
     settings = {key: value for key, value in values.items() if key not in left_out}
@@ -323,6 +331,13 @@ def build_model(
             f"encoder must be of a kind that the installed transformers knows; got "
             f"{kind!r} in {folder}. Update transformers, or name another encoder."
         ) from error
+    return with_weights(model, tensors, kind, folder)
+
+
+def with_weights(
+    model: Any, tensors: Mapping[str, Tensor], kind: str, folder: Path | str
+) -> Any:
+    """Return a model with these weights, in float32."""
     own = {own_name(model, key): value.float() for key, value in tensors.items()}
     missing = set(model.state_dict()) - set(own)
     needed = {
@@ -335,7 +350,8 @@ def build_model(
             "another encoder."
         )
     try:
-        model.load_state_dict(own, strict=False)
+        plain = isinstance(model, PlainBert)  # takes the weights as its own
+        model.load_state_dict(own, strict=False, assign=plain)
     except RuntimeError as error:  # of other shapes
         raise ConfigError(
             f"encoder must have weights that fit its config.json; got others in "
@@ -389,7 +405,7 @@ def use_bfloat16(model: nn.Module) -> None:
     """Replace the linear layers of a model, in place."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear:
+            if isinstance(child, nn.Linear) and type(child) in (nn.Linear, Linear):
                 setattr(module, name, BfloatLinear(child))
 
 

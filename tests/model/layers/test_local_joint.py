@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from textcapsules.model.layers import JointNgrams, NgramConv
+from textcapsules.model.layers import JointNgrams, NgramConv, PrimaryCapsules
 
 
 def joint(sizes: tuple[int, ...], stride: int) -> JointNgrams:
@@ -44,3 +44,18 @@ def test_the_kernel_is_one_convolution_of_the_longest_size() -> None:
     mask = torch.ones(2, 8, dtype=torch.bool)
     whole = torch.nn.functional.conv1d(vectors.mT, *layer.kernel()).relu().mT
     torch.testing.assert_close(layer(vectors, mask)[0], whole)
+
+
+def test_capsules_of_texts_are_those_of_their_positions() -> None:
+    layer = PrimaryCapsules(6, out_size=4, n_out=3).double()
+    torch.nn.init.normal_(layer.linear.bias)
+    features = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    capsules = layer(features)
+    one_by_one = layer(features.flatten(0, 1)).unflatten(0, (2, 5))
+    torch.testing.assert_close(capsules, one_by_one)
+    learnt = (features, *layer.parameters())
+    weights = torch.randn_like(capsules)
+    slopes = torch.autograd.grad((capsules * weights).sum(), learnt)
+    expected = torch.autograd.grad((one_by_one * weights).sum(), learnt)
+    for slope, exact in zip(slopes, expected, strict=True):
+        torch.testing.assert_close(slope, exact)

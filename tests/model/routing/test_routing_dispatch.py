@@ -1,12 +1,14 @@
 """The dispatcher: every branch is reached, and every fallback is logged."""
 
 import logging
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from textcapsules.model import routing
+from textcapsules.model.functional import squash
 from textcapsules.model.routing import (
     Routed,
     RoutingOptions,
@@ -68,6 +70,16 @@ def test_auto_takes_plain_code_for_little_without_a_gradient(kernels) -> None:
     assert pick_backend("auto", capsules, transform[:1], learnt[0]) == "cpu"
     with torch.no_grad():
         assert pick_backend("auto", capsules, learnt) == "vote-free"
+
+
+def test_a_call_of_many_texts_takes_the_kernel_for_its_smallest_batch(kernels) -> None:
+    capsules, transform = tensors()
+    with routing.expect_texts(routing.MANY_TEXTS):
+        assert pick_backend("auto", capsules, transform) == "cpu"
+        with routing.expect_texts(1):
+            assert pick_backend("auto", capsules, transform) == "vote-free"
+        assert pick_backend("auto", capsules, transform) == "cpu"
+    assert pick_backend("auto", capsules, transform) == "vote-free"
 
 
 def test_auto_takes_the_kernel_of_the_device(kernels, nothing_little) -> None:
@@ -215,3 +227,28 @@ def test_routing_without_competition_falls_back_to_plain_code(
     ]
     plain = route_windows(capsules, transform, None, mask, options, backend="votes")
     torch.testing.assert_close(routed, plain)
+
+
+@pytest.mark.parametrize("kind", ["norm", "sabour", "released", "exp", "tanh", "none"])
+@pytest.mark.parametrize("size", [0.0, 1e-38, 1e-20, 1e-6, 1.0, 1e6, 1e20, 3e37])
+def test_poses_on_a_cpu_are_squashed_as_defined(kind: str, size: float) -> None:
+    torch.manual_seed(0)
+    poses = size * torch.randn(5, 4, 16)
+    poses[0] = torch.randn(4, 16)
+    poses[1, 2] = 0
+    weights, results = torch.randn(5, 4, 16), []
+    for function in (squash, routing.squash_capsules):
+        leaf = poses.clone().requires_grad_()
+        squashed = function(leaf, kind)
+        (squashed * weights).sum().backward()
+        results.append((squashed.detach(), leaf.grad))
+    (expected, slope), (squashed, fast_slope) = results
+    torch.testing.assert_close(squashed, expected, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(fast_slope, slope, rtol=1e-4, atol=1e-6)
+
+
+def test_a_pose_that_is_no_number_stays_alone() -> None:
+    poses = torch.ones(3, 4)
+    poses[1, 0] = math.nan
+    squashed = routing.squash_capsules(poses, "norm")
+    assert squashed[1].isnan().any() and squashed[[0, 2]].isfinite().all()

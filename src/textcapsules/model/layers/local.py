@@ -275,8 +275,15 @@ class PrimaryCapsules(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """M (..., F) to capsules (..., C, D)."""
-        poses = self.linear(features).unflatten(-1, self.shape)  # (..., C, D)
-        return squash_capsules(poses, self.squash)
+        if features.ndim == 3 and features.device.type == "cpu":
+            # The same product as a convolution of width one. It reads and returns
+            # features as `NgramConv` leaves them, (B, F, P): a step spares copies.
+            weight = self.linear.weight.unsqueeze(2)
+            columns = F.conv1d(features.transpose(1, 2), weight, self.linear.bias)
+            poses = columns.transpose(1, 2).contiguous()
+        else:
+            poses = self.linear(features)
+        return squash_capsules(poses.unflatten(-1, self.shape), self.squash)
 
 
 def ngram_capsules(

@@ -8,13 +8,16 @@ picks a backend, and logs when it has to fall back. `attention` is another way t
 
 import importlib.util
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from textcapsules.model.functional import GPU_SQUASHES, squash
+from textcapsules.model.functional import GPU_SQUASHES, SQUASHES, squash
 from textcapsules.model.routing.attention import Attended, attend
 from textcapsules.model.routing.chunked import route_in_chunks
 from textcapsules.model.routing.reference import (
@@ -30,6 +33,7 @@ __all__ = [
     "Routed",
     "RoutingOptions",
     "attend",
+    "expect_texts",
     "has_triton",
     "pick_backend",
     "route",
@@ -42,8 +46,27 @@ NORMALISERS = ("none", "total")
 # Children times parents of a batch, up to which plain code predicts on a CPU: a few
 # short texts take it as long as the kernel, which a new process would load first.
 FEW_COUPLINGS = 1 << 16
+# Texts of one call from which a kernel is worth loading, however small the batches.
+MANY_TEXTS = 500
+# Norms between these have squares that float32 holds with all digits.
+SMALL_NORM, LARGE_NORM = 1e-15, 1e9
 
 log = logging.getLogger(__name__)
+_expects_many: ContextVar[bool] = ContextVar("expects_many", default=False)
+
+
+@contextmanager
+def expect_texts(n_texts: int) -> Iterator[None]:
+    """Say how many texts the block will route in all its batches.
+
+    The choice of code depends on this number and on shapes alone, never on what a
+    process has loaded before: so a call gives the same bits every time.
+    """
+    token = _expects_many.set(n_texts >= MANY_TEXTS)
+    try:
+        yield
+    finally:
+        _expects_many.reset(token)
 
 
 def route(
@@ -163,6 +186,8 @@ def route_windows(
 
 def squash_capsules(poses: Tensor, kind: str) -> Tensor:
     """Squash poses (..., D), by one kernel on a GPU with Triton."""
+    if poses.device.type == "cpu" and kind in SQUASHES:
+        return squash_cpu(poses, kind)
     if not (poses.is_cuda and kind in GPU_SQUASHES and poses.numel()):
         return squash(poses, kind)
     if poses.dtype not in (torch.float32, torch.bfloat16) or not has_triton():
@@ -170,6 +195,24 @@ def squash_capsules(poses: Tensor, kind: str) -> Tensor:
     from textcapsules.model.kernels.gpu.capsules import squash_gpu
 
     return squash_gpu(poses, kind)
+
+
+def squash_cpu(poses: Tensor, kind: str) -> Tensor:
+    """Squash poses (..., D) of usual norms with fewer passes over them than `squash`.
+
+    The norm is that of the poses as they are, which needs squares within the range of
+    float32; poses of other norms, or none at all, are left to the definition.
+    """
+    norm = torch.linalg.vector_norm(poses, dim=-1, keepdim=True)  # (..., 1)
+    sizes = norm.detach()
+    usual = bool((sizes < LARGE_NORM).all())  # NaN is not
+    small = sizes < SMALL_NORM
+    if usual and small.any():  # zeros are usual: padding has such poses
+        usual = not poses.detach().masked_select(small).any()
+    if not usual:
+        return squash(poses, kind)
+    floor = torch.finfo(poses.dtype).tiny
+    return SQUASHES[kind](norm) / norm.clamp(min=floor) * poses
 
 
 def has_triton() -> bool:
@@ -190,8 +233,8 @@ def pick_backend(
     `vote-free` forms none and needs a shared transform. `cpu` and `gpu` are compiled
     versions of `vote-free`. `auto` takes the one for the tensors' device, or plain code
     where that cannot route them, or where a CPU has so little to route, and no gradient
-    to keep, that loading a kernel would take longer: `vote-free` if the transform is
-    shared, else `chunked`.
+    to keep, that loading a kernel would take longer (see `expect_texts`): `vote-free`
+    if the transform is shared, else `chunked`.
     """
     if asked not in ("auto", *BACKENDS):
         names = ", ".join(["auto", *BACKENDS])
@@ -219,6 +262,8 @@ def pick_backend(
 
 def is_little(capsules: Tensor, transform: Tensor, bias: Tensor | None) -> bool:
     """Return whether a CPU has a few short texts to route, and no gradient to keep."""
+    if _expects_many.get():
+        return False
     tensors = [t for t in (capsules, transform, bias) if t is not None]
     if not all(t.device.type == "cpu" for t in tensors):
         return False

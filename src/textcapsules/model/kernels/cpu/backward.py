@@ -28,14 +28,13 @@ from textcapsules.model.kernels.cpu.forward import (
     top_and_leak,
     update_parents,
 )
+from textcapsules.model.kernels.cpu.link import compiled, merged
 from textcapsules.model.kernels.cpu.maths import (
     add_lengths_back,
     add_logits_product,
     add_product,
-    compiled,
     fill,
     logits_row,
-    merged,
     round_up,
     smallest,
     squash_rows_back,
@@ -258,7 +257,7 @@ def window_back(sizes, arrays, gradients, children, parents, scratch, place):
             later_pass_back(sizes, children, first, n, parents, scratch, r, d_couplings)
 
 
-@compiled
+@merged
 def begin_weight_gradients(children, first, n):
     """Put the gradient of norms aside: a window's weights use its place."""
     d_norms, before = children.d_norms, children.d_norms_before

@@ -26,11 +26,12 @@ from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 
 from textcapsules.base.files import read_regular
+from textcapsules.model.kernels.cpu.link import KernelCompiler
 
 __all__ = ["Kernel", "KernelCache", "cache_folder"]
 
 # The modules that are compiled into a kernel.
-SOURCES = ("cache", "call", "simd", "maths", "forward", "backward")
+SOURCES = ("cache", "call", "link", "simd", "maths", "forward", "backward")
 CHECKSUM_BYTES = 32  # of SHA-256
 MAX_BYTES = 1 << 26  # of a file; a kernel has half a megabyte
 
@@ -48,6 +49,7 @@ class Kernel(CFunc):
             ((types.voidptr,), types.void),
             locals={},
             options={"error_model": "numpy"},
+            pipeline_class=KernelCompiler,
         )
         self._cache = KernelCache(name)
         self.compile()

@@ -28,14 +28,13 @@ from textcapsules.model.kernels.cpu.call import (
     Scratch,
     Sizes,
 )
+from textcapsules.model.kernels.cpu.link import compiled, merged
 from textcapsules.model.kernels.cpu.maths import (
     add_logits_product,
-    compiled,
     dot_rows,
     each_times,
     fill,
     logits_row,
-    merged,
     norm_rows,
     round_up,
     set_product,
@@ -198,7 +197,7 @@ def form_logits(sizes, children, first, n, scratch, matrix, start, out):
     )
 
 
-@compiled
+@merged
 def top_and_leak(sizes, logits, i):
     """Return the largest logit of the lanes i, and the leak's term of the softmax."""
     row, zero = logits_row(lanes(logits)), splat(logits, 0.0)
@@ -290,7 +289,7 @@ def push(sizes, arrays, sums, totals, out):
     )
 
 
-@compiled
+@merged
 def pull(sizes, arrays, poses, start, out, offsets):
     """Set out to start plus W times each pose, and add β·pose to the offsets."""
     (k, k0), size = offsets, sizes.child_size
@@ -343,7 +342,7 @@ def update_parents(sizes, arrays, parents, r):
     )
 
 
-@compiled
+@merged
 def clear_parents(sizes, parents):
     """Zero what is read before it is written: paddings, and A and k of the start."""
     numbers = sizes.iterations * sizes.parent_lanes

@@ -6,11 +6,9 @@ that no loop needs a remainder.
 """
 
 import math
-from typing import Any
-
-from numba import njit
 
 from textcapsules.model.kernels.cpu.call import CHUNK_VECTORS
+from textcapsules.model.kernels.cpu.link import compiled, merged
 from textcapsules.model.kernels.cpu.simd import (
     add,
     divide,
@@ -32,12 +30,10 @@ __all__ = [
     "add_lengths_back",
     "add_logits_product",
     "add_product",
-    "compiled",
     "dot_rows",
     "each_times",
     "fill",
     "logits_row",
-    "merged",
     "norm_rows",
     "round_up",
     "safe_norm",
@@ -52,15 +48,8 @@ __all__ = [
 NONE, NORM, SABOUR, RELEASED, EXP, TANH = range(6)
 SATURATED = 1e9  # as in model.functional
 
-# Only compiled code calls these: without wrappers for Python they compile sooner.
-options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-compiled = njit(error_model="numpy", **options)
-# For functions that are called from one place: a function that is compiled by itself is
-# optimised again inside each of its callers.
-merged = njit(inline="always", error_model="numpy", **options)
 
-
-@compiled
+@merged
 def fill(out, start, n, number):
     """Set out[start : start + n], whole vectors, to a number."""
     x = splat(out, number)
@@ -68,7 +57,7 @@ def fill(out, start, n, number):
         store(out, i, x)
 
 
-@compiled
+@merged
 def round_up(n, step):
     """Return the multiple of `step` that is n or the next."""
     return (n + step - 1) // step * step
@@ -128,13 +117,13 @@ def product_of(step, fresh):
     return product
 
 
-@njit
+@merged
 def one_number(step):
     """Return the step to the next row of a left matrix that is held by columns."""
     return 1
 
 
-@njit
+@merged
 def logits_row(step):
     """Return the step to the next row of logits: an odd number of vectors.
 
@@ -243,13 +232,13 @@ def squash_lengths(kind, norms, first, n, out):
         store(out, j, x)
 
 
-@compiled
+@merged
 def smallest(like):
     """Return the smallest normal number of an array's type."""
     return 1.1754943508222875e-38 if lanes(like) == 16 else 2.2250738585072014e-308
 
 
-@compiled
+@merged
 def squash_slope(kind, x):
     """Return f'(x)."""
     if kind == NONE:

@@ -17,10 +17,12 @@ import math
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import models, register_model
+
+from textcapsules.model.kernels.cpu.link import merged
 
 __all__ = [
     "Vector",
@@ -328,7 +330,7 @@ def series(typingctx, r):
     return r(r), generate
 
 
-@njit(cache=False, error_model="numpy")
+@merged
 def exp(x):
     """Return e^x for x <= 0 within 2 ulp, 0 where it is below the normal numbers.
 
