@@ -21,7 +21,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +58,7 @@ __all__ = [
     "is_installed",
     "join_states",
     "load_encoder",
+    "move",
     "multiplies_bfloat16",
     "own_name",
     "read_encoder",
@@ -357,6 +358,13 @@ def freeze(model: Any) -> Any:
     return model
 
 
+def move(model: nn.Module, device: torch.device) -> None:
+    """Put a model on a device, unless it is there: a look at all weights takes long."""
+    if next(model.parameters()).device != device:
+        model.to(device)
+
+
+@cache
 def multiplies_bfloat16() -> bool:
     """Tell whether this CPU has instructions for products in bfloat16."""
     asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
@@ -498,12 +506,12 @@ class SentenceStates:
             store = StateStore(self.checksum(), self.size)
             stored = store.read(sentences)
             self.remember(stored)
-            n_done = sum(map(len, stored.values()))
+            n_done = sum(len(sentences[key]) for key in stored)
             fresh: dict[bytes, Tensor] = {}
             missing = {k: sentences[k] for k in sentences if k not in stored}
             for states in self.encode_batches(missing, device):
                 fresh |= states
-                n_done += sum(map(len, states.values()))
+                n_done += sum(len(sentences[key]) for key in states)
                 if on_encode is not None:
                     on_encode(n_done, n_all)
                 if sum(map(len, fresh.values())) >= STORED_PIECES:
@@ -576,7 +584,7 @@ class SentenceStates:
         self, sentences: Mapping[bytes, NDArray[np.int64]], device: torch.device
     ) -> Iterator[dict[bytes, Tensor]]:
         """Yield what `encode` returns, some sentences of like length at a time."""
-        self.model.to(device)
+        move(self.model, device)
         by_length = sorted(sentences, key=lambda key: len(sentences[key]))
         for keys in batches(by_length, [len(sentences[key]) for key in by_length]):
             states = self.run([sentences[key] for key in keys], device)
