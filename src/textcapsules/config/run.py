@@ -115,7 +115,8 @@ AUTO = (
 
 # Options that say how words are read, which no encoder does.
 WORD_OPTIONS = {
-    "text": {f.name for f in fields(TextConfig)} - {"encode_by", "max_tokens"},
+    "text": {f.name for f in fields(TextConfig)}
+    - {"embed_encoder", "encode_by", "max_tokens"},
     "model": {"embeddings", "embedding_size"},
 }
 

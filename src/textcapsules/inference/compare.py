@@ -32,7 +32,7 @@ from textcapsules.data.off_topic import make_off_topic
 from textcapsules.data.split import hold_out
 from textcapsules.model.classifier import TextClassifier, encoder_states
 from textcapsules.model.score import highest
-from textcapsules.text.encoder import PACKAGES
+from textcapsules.text.encoder_files import PACKAGES
 from textcapsules.training.join import joined_pairs
 from textcapsules.training.loop import Step
 from textcapsules.training.prepare import target_matrix

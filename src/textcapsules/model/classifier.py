@@ -57,6 +57,7 @@ from textcapsules.text.encoder import (
     SentenceStates,
     read_encoder,
 )
+from textcapsules.text.encoder_files import SOURCE_FILE
 from textcapsules.text.outside import OUTSIDE_FILE, OutsideRule
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
@@ -421,7 +422,7 @@ class TextClassifier:
         self.tokenizer.save(folder / "tokenizer.json")
         states = encoder_states(self.network)
         if states is not None:
-            states.save(folder)
+            states.save(folder, embed=self.config.text.embed_encoder)
         self.save_labels(folder)
 
     def save_labels(self, folder: Path) -> None:
@@ -446,7 +447,8 @@ class TextClassifier:
             )
         states = None
         if config.text.encoder is not None:
-            tokenizer, states = read_encoder(folder)
+            embedded = config.text.embed_encoder
+            tokenizer, states = read_encoder(folder, embedded=embedded)
             tokenizer = tokenizer.cut_by(config.text.encode_by)
         else:
             tokenizer = TextTokenizer.load(folder / "tokenizer.json")
@@ -468,9 +470,10 @@ class TextClassifier:
 
 def setup_files(config: RunConfig) -> tuple[str, ...]:
     """Return the names of the files that are known before training."""
-    return (
-        SETUP_FILES if config.text.encoder is None else (*SETUP_FILES, *ENCODER_FILES)
-    )
+    if config.text.encoder is None:
+        return SETUP_FILES
+    files = ENCODER_FILES if config.text.embed_encoder else (SOURCE_FILE,)
+    return (*SETUP_FILES, *files)
 
 
 def encoder_of(network: System) -> EncoderEmbedding | None:
