@@ -17,6 +17,8 @@ from textcapsules.inference.estimator import CapsuleClassifier
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.text import encoder as encoders
 from textcapsules.text import encoder_training
+from textcapsules.training.optimise import parameter_groups
+from textcapsules.training.prepare import prepare
 from textcapsules.training.run import resume, train
 from tiny_encoder import write_encoder
 from toy import TINY_TRAIN, refusal, run_cli, toy_file
@@ -147,6 +149,31 @@ def test_what_lies_below_the_layers_that_learn_is_stored(
     second = train(config, tmp_path / "two")
     assert calls == [1]  # the sentence on which a cut model is tried
     assert np.array_equal(first.scores(TEXTS), second.scores(TEXTS))
+
+
+def test_lower_layers_have_lower_rates(place: Path) -> None:
+    changes = {"encoder_rate": 1e-4, "encoder_decay": 0.5, "weight_decay": 0.01}
+    prepared = prepare(options(place, "tuned", learning_rate=2e-3, **changes))
+    network = prepared.network
+    assert isinstance(network, torch.nn.Module)
+    groups = parameter_groups(network, prepared.config)
+    rates: dict[str, float] = {}
+    names = {id(p): name for name, p in network.named_parameters()}
+    for group in groups:
+        for parameter in group["params"]:
+            rates[names[id(parameter)]] = 2e-3 * group["share"]
+    for name, rate in rates.items():
+        expected = 2e-3  # the capsules'
+        for part, own in (
+            ("embedding.learnt.encoder.layer.1.", 1e-4),
+            ("embedding.learnt.encoder.layer.0.", 5e-5),
+            ("embedding.learnt.embeddings.", 2.5e-5),
+        ):
+            expected = own if name.startswith(part) else expected
+        assert rate == pytest.approx(expected), name
+    assert len({round(rate, 9) for rate in rates.values()}) == 4
+    frozen = {n for n, p in network.named_parameters() if not p.requires_grad}
+    assert frozen and not frozen & set(rates)  # the pooler
 
 
 def test_an_estimator_takes_the_option(place: Path) -> None:
