@@ -94,7 +94,7 @@ def test_states_past_the_limit_are_forgotten_and_found_again(bert: Path) -> None
     ids = padded(encoder, TEXTS)
     expected = encoder.states.of(ids)
     encoder.states.cached_numbers = 1
-    encoder.states.remember({})
+    encoder.states.of(padded(encoder, ["hello"]))
     assert not encoder.states.cache
     assert torch.equal(encoder.states.of(ids), expected)
 
@@ -232,3 +232,38 @@ def test_no_more_is_encoded_at_first_than_can_be_remembered(bert: Path) -> None:
     states.encode_all(documents, torch.device("cpu"))
     assert 0 < states.n_cached <= states.cached_numbers
     assert len(states.cache) == 1
+
+
+def test_epochs_that_ask_for_too_much_find_what_was_kept(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, counts = load_encoder(str(bert)), []
+    states = encoder.states
+    ids = padded(encoder, ["cat purrs", "dog barks", "my app"])
+    expected = EncoderEmbedding(load_encoder(str(bert)).states)(ids)
+    states.cache.clear()
+    states.n_cached, states.cached_numbers = 0, 6 * states.size  # two of the sentences
+    documents = [row[row > 0].numpy() for row in ids]
+    states.encode_all(documents, torch.device("cpu"))
+    assert len(states.cache) == 2
+    whole = states.run
+    monkeypatch.setattr(
+        states, "run", lambda *args: counts.append(len(args[0])) or whole(*args)
+    )
+    for _ in range(2):
+        for row, each in zip(ids, expected, strict=True):
+            found = EncoderEmbedding(states)(row[None])[0]
+            torch.testing.assert_close(found, each, atol=HALF, rtol=HALF)
+    assert counts == [1, 1]  # the third sentence, once per epoch
+
+
+def test_states_of_other_texts_make_room(bert: Path) -> None:
+    encoder = load_encoder(str(bert))
+    states, device = encoder.states, torch.device("cpu")
+    first, second = (
+        encoder.tokenizer.encode([x], 9) for x in ("cat purrs", "dog barks")
+    )
+    states.cached_numbers = states.size * max(map(len, [*first, *second]))
+    states.encode_all(first, device)
+    states.encode_all(second, device)
+    assert list(states.cache) == list(states.sentences_of(second))

@@ -304,6 +304,7 @@ class SentenceStates:
         self.source: EncoderSource | None = None  # if it is found again by its name
         self.size: int = model.config.hidden_size
         self.cached_numbers, self.n_cached = CACHED_NUMBERS, 0
+        self.forgets = True  # what was not asked for longest, for what is new
         self.lock = threading.Lock()  # a service may score in several threads
         self.cache: OrderedDict[bytes, Tensor] = OrderedDict()
         self.n_pieces, self.max_pieces = tokenizer.n_pieces, tokenizer.max_pieces
@@ -340,23 +341,34 @@ class SentenceStates:
     def sentences_of(
         self, documents: Iterable[NDArray]
     ) -> dict[bytes, NDArray[np.int64]]:
-        """Return the distinct sentences of some documents that are not remembered.
-
-        They are the first ones, as many as can be remembered.
-        """
+        """Return the distinct sentences of some documents."""
         found: dict[bytes, NDArray[np.int64]] = {}
-        room = self.cached_numbers - self.n_cached
         for document in documents:
             rows = np.asarray(document, np.int64)
             for pieces in split_sentences(rows, self.n_pieces, self.max_pieces):
-                key = pieces.tobytes()
-                if not key or key in found or key in self.cache:
-                    continue
-                room -= len(pieces) * self.size
-                if room < 0:
-                    return found
-                found[key] = pieces
+                found.setdefault(pieces.tobytes(), pieces)
+        found.pop(b"", None)  # of a document without words
         return found
+
+    def make_room(
+        self, sentences: Mapping[bytes, NDArray[np.int64]]
+    ) -> dict[bytes, NDArray[np.int64]]:
+        """Return the first unknown ones of some sentences, as many as can be kept.
+
+        Others than those are forgotten if there is no room for all.
+        """
+        unknown = {k: sentences[k] for k in sentences if k not in self.cache}
+        needed = self.size * sum(map(len, unknown.values()))
+        if self.n_cached + needed > self.cached_numbers:
+            for key in [key for key in self.cache if key not in sentences]:
+                self.n_cached -= self.cache.pop(key).numel()
+        room, fitting = self.cached_numbers - self.n_cached, {}
+        for key, pieces in unknown.items():
+            room -= self.size * len(pieces)
+            if room < 0:
+                break
+            fitting[key] = pieces
+        return fitting
 
     def encode_all(
         self,
@@ -367,7 +379,8 @@ class SentenceStates:
         """Encode and remember the sentences of documents, or read them from the disk.
 
         Together they are encoded faster than batch by batch, since sentences of the
-        same length meet.
+        same length meet. From now on nothing is forgotten: where each epoch asks for
+        more than can be kept, the state not asked for longest is the next to be used.
 
         Args:
             documents: rows of `PieceTokenizer`, without padding.
@@ -375,7 +388,8 @@ class SentenceStates:
             on_encode: called from time to time with the pieces done and those to do.
         """
         with self.lock:
-            sentences = self.sentences_of(documents)
+            sentences = self.make_room(self.sentences_of(documents))
+            self.forgets = False
             n_all = sum(map(len, sentences.values()))
             if n_all < FEWEST_STORED:
                 self.remember(self.encode(sentences, device))
@@ -440,13 +454,14 @@ class SentenceStates:
         return self.cache[key]
 
     def remember(self, fresh: Mapping[bytes, Tensor]) -> None:
-        """Keep new states, and forget those not asked for longest."""
+        """Keep new states, in place of those not asked for longest, or if they fit."""
         for key, states in fresh.items():
-            self.cache[key] = states
-            self.n_cached += states.numel()
-        while self.n_cached > self.cached_numbers and self.cache:
-            _, forgotten = self.cache.popitem(last=False)
-            self.n_cached -= forgotten.numel()
+            limit = self.cached_numbers - states.numel()
+            while self.forgets and self.cache and self.n_cached > limit:
+                self.n_cached -= self.cache.popitem(last=False)[1].numel()
+            if self.n_cached <= limit:
+                self.cache[key] = states
+                self.n_cached += states.numel()
 
     def encode(
         self, sentences: Mapping[bytes, NDArray[np.int64]], device: torch.device
