@@ -3,8 +3,9 @@
 The folder is enough on another machine, without the data: `config.json`,
 `tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` (for
 fastText its own `model.bin`), `outside.safetensors` (which texts get no label; folders
-without it refuse none) and `training.json` (the record of the training). Nothing in it
-is executable.
+without it refuse none) and `training.json` (the record of the training). A model on a
+pretrained encoder has that one too, or only its name and checksums. Nothing in it is
+executable.
 
 The folder's files as bytes (`pack`, `unpack`) carry a model to other processes and into
 pickles.
