@@ -179,6 +179,18 @@ def test_lower_layers_have_lower_rates(place: Path) -> None:
     assert frozen and not frozen & set(rates)  # the pooler
 
 
+def test_the_preset_for_accuracy_lets_the_last_layers_learn(place: Path) -> None:
+    frozen, light = preset("encoder-frozen"), preset("encoder")
+    assert frozen.train.encoder_training == "frozen"
+    assert (light.text, light.model) == (frozen.text, frozen.model)
+    model = CapsuleClassifier(
+        preset="encoder", encoder=str(place / "encoder"), epochs=1, options=SMALL
+    )
+    model.fit(["my cat purrs", "the dog barks"] * 10, ["cat", "dog"] * 10)
+    facts = model.model_.record["vectors"]
+    assert (facts["training"], facts["layers"]) == ("light", 2)
+
+
 def test_an_estimator_takes_the_option(place: Path) -> None:
     model = CapsuleClassifier(
         encoder=str(place / "encoder"),
