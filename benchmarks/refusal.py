@@ -38,7 +38,7 @@ from textcapsules.data.tickets import read_tickets
 from textcapsules.inference.evaluate import evaluate
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.text.encode import Encoder
-from textcapsules.text.encoder import find_encoder
+from textcapsules.text.encoder_files import find_encoder
 from textcapsules.text.outside import OutsideRule
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer

@@ -22,8 +22,8 @@ ORDER = """
     data.fetch data.table_formats data.table data.reviews data.tickets.generate
     data.tickets data.off_topic data.load
     text text.tokenize text.function_words text.spelling text.vocabulary text.pieces
-    text.state_store text.bert text.encoder text.encoder_training text.vectors
-    text.lexicon text.trees text.encode text.outside text.batch
+    text.state_store text.bert text.encoder_files text.encoder text.encoder_training
+    text.vectors text.lexicon text.trees text.encode text.outside text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.link
     model.kernels.cpu.cache model.kernels.cpu.call model.kernels.cpu.simd

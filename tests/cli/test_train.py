@@ -10,6 +10,7 @@ import typer
 
 from textcapsules.base.progress import epoch_line
 from textcapsules.cli.train import offer_resume
+from textcapsules.config import ENCODER_PRESETS
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training import run
 from textcapsules.training.calibrate import THRESHOLD_RULES, Thresholds
@@ -284,8 +285,9 @@ def test_an_encoder_brings_its_own_preset(flags, file, expected, tmp_path):
 
 
 def test_the_preset_of_encoders_needs_one(source):
-    message = refusal("train", "--data", source, "--preset", "encoder-frozen")
-    assert "encoder must be given for the preset encoder-frozen; got none" in message
+    for name in ENCODER_PRESETS:
+        message = refusal("train", "--data", source, "--preset", name)
+        assert f"encoder must be given for the preset {name}; got none" in message
 
 
 def test_the_texts_decide_about_an_encoder(source, tmp_path, monkeypatch):

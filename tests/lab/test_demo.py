@@ -16,7 +16,7 @@ from textcapsules.inference.compare import rivals
 from textcapsules.inference.compare.rivals import linear_rival
 from textcapsules.lab import demo
 from textcapsules.lab.demo import demo_config, run_demo
-from textcapsules.text import encoder
+from textcapsules.text import encoder_files
 from textcapsules.text.vocabulary import UNK_ID
 from textcapsules.training.join import joined_pairs
 from textcapsules.training.prepare import prepare
@@ -71,7 +71,7 @@ def test_demo_takes_the_encoder_that_is_installed(
 
     monkeypatch.setattr(demo, "run_demo", keep)
     for installed in (True, False):
-        monkeypatch.setattr(encoder, "is_installed", lambda _, it=installed: it)
+        monkeypatch.setattr(encoder_files, "is_installed", lambda _, it=installed: it)
         for flags in ([], ["--no-encoder"], ["--encoder", "other"]):
             run_cli("demo", "--out", tmp_path, *flags)
     names = [config.text.encoder for config in trained]

@@ -1,6 +1,5 @@
 """A pretrained encoder: its files, and the states of sentences."""
 
-import importlib.util
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,11 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from textcapsules.base.errors import ConfigError, ModelFolderError
+from textcapsules.base.errors import ConfigError
 from textcapsules.text import encoder as encoders
 from textcapsules.text.encoder import (
     EncoderEmbedding,
-    Package,
     PretrainedEncoder,
     load_encoder,
     read_encoder,
@@ -96,7 +94,7 @@ def test_states_past_the_limit_are_forgotten_and_found_again(bert: Path) -> None
     ids = padded(encoder, TEXTS)
     expected = encoder.states.of(ids)
     encoder.states.cached_numbers = 1
-    encoder.states.remember({})
+    encoder.states.of(padded(encoder, ["hello"]))
     assert not encoder.states.cache
     assert torch.equal(encoder.states.of(ids), expected)
 
@@ -128,32 +126,6 @@ def test_facts_name_the_encoder_without_its_path(bert: Path) -> None:
     assert list(facts["sha256"]) == ["model.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no-such-folder", "encoder must be a folder, .* got 'no-such-folder'"),
-        ("./missing/folder", "encoder must be a folder"),
-        ("a/b/c", "encoder must be a folder"),
-    ],
-)
-def test_a_name_that_is_nothing_is_refused(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_encoder(name)
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
-def test_a_folder_without_a_file_is_refused(bert: Path, file: str) -> None:
-    (bert / file).unlink()
-    with pytest.raises(ConfigError, match=f"without {file}"):
-        load_encoder(str(bert))
-
-
-def test_pickles_are_refused(bert: Path) -> None:
-    (bert / "model.safetensors").rename(bert / "pytorch_model.bin")
-    with pytest.raises(ConfigError, match=r"safetensors.*only pytorch_model\.bin"):
-        load_encoder(str(bert))
-
-
 def test_an_encoder_newer_than_the_library_is_refused(bert: Path) -> None:
     values = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps(values | {"model_type": "bert9"}))
@@ -175,85 +147,6 @@ def test_weights_of_another_shape_or_too_few_are_refused(bert: Path) -> None:
         load_encoder(str(bert))
     (bert / "config.json").write_text(json.dumps(values | {"intermediate_size": 33}))
     with pytest.raises(ConfigError, match="encoder must have weights that fit"):
-        load_encoder(str(bert))
-
-
-def test_damaged_files_are_named(bert: Path) -> None:
-    (bert / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(ModelFolderError, match=r"model\.safetensors must be"):
-        load_encoder(str(bert))
-    (bert / "config.json").write_text("[")
-    with pytest.raises(ModelFolderError, match=r"config\.json must be a readable"):
-        load_encoder(str(bert))
-
-
-def test_a_hub_that_cannot_be_reached_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import huggingface_hub
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no route to host\nand more")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(ConfigError, match="'a/b', which could not be fetched") as told:
-        load_encoder("a/b")
-    assert "\n" not in str(told.value)
-
-
-def test_a_hub_gives_the_files_alone(
-    bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import huggingface_hub
-
-    asked: list[object] = []
-
-    def give(name: str, *, allow_patterns: list[str]) -> str:
-        asked.extend([name, *allow_patterns])
-        return str(bert)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", give)
-    assert load_encoder("someone/bert").facts["encoder"] == "someone/bert"
-    assert "*.safetensors" in asked
-    assert not any("py" in str(part) or "bin" in str(part) for part in asked)
-
-
-def test_a_package_is_read_by_its_files_and_its_sum(
-    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "site" / "carrier"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('code was run')")
-    bert.rename(package / "files")
-    monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setitem(
-        encoders.PACKAGES, "tiny", Package("carrier", "files", "0" * 64)
-    )
-    with pytest.raises(ConfigError, match="must have the SHA-256 0000"):
-        load_encoder("tiny")
-    right = encoders.file_sha256(package / "files" / "model.safetensors")
-    monkeypatch.setitem(encoders.PACKAGES, "tiny", Package("carrier", "files", right))
-    assert load_encoder("tiny").facts["encoder"] == "tiny"
-
-
-def test_a_package_that_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(encoders.PACKAGES, "tiny", Package("no_such", "files", ""))
-    with pytest.raises(ConfigError, match=r"textcapsules\[encoder-offline\]"):
-        load_encoder("tiny")
-
-
-def test_without_transformers_the_extra_is_named(
-    bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name: None if name == "transformers" else find(name),
-    )
-    with pytest.raises(ConfigError, match=r"textcapsules\[encoder\]"):
         load_encoder(str(bert))
 
 
@@ -339,3 +232,38 @@ def test_no_more_is_encoded_at_first_than_can_be_remembered(bert: Path) -> None:
     states.encode_all(documents, torch.device("cpu"))
     assert 0 < states.n_cached <= states.cached_numbers
     assert len(states.cache) == 1
+
+
+def test_epochs_that_ask_for_too_much_find_what_was_kept(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, counts = load_encoder(str(bert)), []
+    states = encoder.states
+    ids = padded(encoder, ["cat purrs", "dog barks", "my app"])
+    expected = EncoderEmbedding(load_encoder(str(bert)).states)(ids)
+    states.cache.clear()
+    states.n_cached, states.cached_numbers = 0, 6 * states.size  # two of the sentences
+    documents = [row[row > 0].numpy() for row in ids]
+    states.encode_all(documents, torch.device("cpu"))
+    assert len(states.cache) == 2
+    whole = states.run
+    monkeypatch.setattr(
+        states, "run", lambda *args: counts.append(len(args[0])) or whole(*args)
+    )
+    for _ in range(2):
+        for row, each in zip(ids, expected, strict=True):
+            found = EncoderEmbedding(states)(row[None])[0]
+            torch.testing.assert_close(found, each, atol=HALF, rtol=HALF)
+    assert counts == [1, 1]  # the third sentence, once per epoch
+
+
+def test_states_of_other_texts_make_room(bert: Path) -> None:
+    encoder = load_encoder(str(bert))
+    states, device = encoder.states, torch.device("cpu")
+    first, second = (
+        encoder.tokenizer.encode([x], 9) for x in ("cat purrs", "dog barks")
+    )
+    states.cached_numbers = states.size * max(map(len, [*first, *second]))
+    states.encode_all(first, device)
+    states.encode_all(second, device)
+    assert list(states.cache) == list(states.sentences_of(second))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from textcapsules.base.errors import ConfigError, TextCapsulesError
+from textcapsules.text import encoder_training
 from textcapsules.text.encoder import (
     EncoderEmbedding,
     PretrainedEncoder,
@@ -153,13 +154,30 @@ def test_dropout_is_for_the_layers_that_learn_alone(bert: PretrainedEncoder) -> 
         embedding.train()
         assert not torch.equal(embedding(ids), embedding(ids))
         model = embedding.whole[0]
-        active = [part for part in find_layers_or_all(model) if part.training]
+        active = [part for part in model.encoder.layer if part.training]
         assert n_active is None or len(active) == n_active
         assert model.embeddings.training == (way == "tuned")
 
 
-def find_layers_or_all(model):
-    return list(model.encoder.layer)
+@pytest.mark.parametrize("way", ["light", "tuned"])
+def test_products_in_bfloat16_keep_states_and_gradients(
+    encoder: PretrainedEncoder, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, weight = padded(encoder, TEXTS), torch.randn(16)
+    states, gradients = [], []
+    for short in (False, True):
+        monkeypatch.setattr(
+            encoder_training, "multiplies_bfloat16", lambda it=short: it
+        )
+        embedding = learning(encoder, way)
+        states.append(embedding(ids))
+        (states[-1] @ weight).square().sum().backward()
+        learnt = [p.grad for _, p in embedding.learning_parameters()]
+        assert all(p.dtype == torch.float32 for _, p in embedding.learning_parameters())
+        gradients.append(torch.cat([g.flatten() for g in learnt if g is not None]))
+    torch.testing.assert_close(*states, atol=3 * BITS, rtol=BITS)
+    exact, fast = gradients
+    assert (fast - exact).norm() < 0.05 * exact.norm()
 
 
 @pytest.mark.parametrize("way", ["light", "tuned"])

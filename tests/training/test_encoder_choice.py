@@ -95,7 +95,8 @@ def test_only_an_open_choice_is_settled(installed):
 
 @pytest.mark.slow
 def test_the_installed_encoder_knows_english():
-    from textcapsules.text.encoder import installed_encoder, load_encoder
+    from textcapsules.text.encoder import load_encoder
+    from textcapsules.text.encoder_files import installed_encoder
 
     name = installed_encoder()
     if name is None:

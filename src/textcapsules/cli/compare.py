@@ -81,7 +81,7 @@ def compare(
     from textcapsules.data.load import is_file, load_corpus
     from textcapsules.inference import compare as comparing
     from textcapsules.inference.compare.time_plan import check_minutes
-    from textcapsules.text.encoder import installed_encoder
+    from textcapsules.text.encoder_files import installed_encoder
 
     # Only the systems on an encoder read it; the others keep the preset of words.
     encoder = flags.get("text", {}).pop("encoder", None)

@@ -61,7 +61,7 @@ def demo(
         from textcapsules.deploy.service.run import check_start
         from textcapsules.deploy.service.run import serve as run
         from textcapsules.lab.demo import demo_config, run_demo
-        from textcapsules.text.encoder import installed_encoder
+        from textcapsules.text.encoder_files import installed_encoder
 
     if no_encoder and encoder is not None:
         raise ConfigError(

@@ -108,14 +108,15 @@ FORMER: dict[tuple[str, str], Any] = {
 # The preset of a run that names none, on the command line and in a file of options:
 # without a pretrained encoder, and with one.
 DEFAULT_PRESET, ENCODER_PRESET = "best", "encoder-frozen"
-ENCODER_PRESETS = (ENCODER_PRESET,)  # they need an encoder
+ENCODER_PRESETS = (ENCODER_PRESET, "encoder")  # they need an encoder
 AUTO = (
     "auto"  # in place of an encoder's name: the texts decide (training.encoder_choice)
 )
 
 # Options that say how words are read, which no encoder does.
 WORD_OPTIONS = {
-    "text": {f.name for f in fields(TextConfig)} - {"encode_by", "max_tokens"},
+    "text": {f.name for f in fields(TextConfig)}
+    - {"embed_encoder", "encode_by", "max_tokens"},
     "model": {"embeddings", "embedding_size"},
 }
 
@@ -195,6 +196,18 @@ PRESETS["encoder-frozen"] = {
         "capsule_size": 32,
     },
     "train": {**PRESETS["best"]["train"], "learning_rate": 3e-3},
+}
+
+# The same, and the encoder's last layers learn: better labels for a longer training.
+# Found on dev texts (reproduction/FINDINGS.md).
+PRESETS["encoder"] = {
+    **PRESETS["encoder-frozen"],
+    "train": {
+        **PRESETS["encoder-frozen"]["train"],
+        "encoder_training": "light",
+        "encoder_layers": 2,
+        "encoder_rate": 3e-4,
+    },
 }
 
 

@@ -165,6 +165,12 @@ class TextConfig(Checked):
         "sentence; see --encoder-training",
         common=True,
     )
+    embed_encoder: bool = option(
+        True,
+        "Keep a copy of the encoder in the model folder. Without it, the folder holds "
+        "its name, revision and checksums only, and whoever loads the model needs the "
+        "same encoder; possible with --encoder-training frozen",
+    )
     encode_by: Literal["sentences", "clauses"] = option(
         "sentences",
         "What an encoder reads at once: whole sentences, or the clauses between which "

@@ -17,8 +17,13 @@ from textcapsules.base.errors import DownloadError, ModelFolderError, TextCapsul
 from textcapsules.base.files import write_text
 from textcapsules.config import CAPSULES
 from textcapsules.inference.estimator import CapsuleClassifier
-from textcapsules.model.classifier import MODEL_FILES, TextClassifier
+from textcapsules.model.classifier import (
+    MODEL_FILES,
+    TextClassifier,
+    encoder_states,
+)
 from textcapsules.text.encoder import ENCODER_FILES
+from textcapsules.text.encoder_files import SOURCE_FILE
 from textcapsules.text.outside import OUTSIDE_FILE
 
 __all__ = ["dev_figures", "from_pretrained", "model_card", "push_to_hub"]
@@ -173,7 +178,7 @@ def from_pretrained(
             local_files_only=local_files_only,
             token=token,
             endpoint=endpoint,
-            allow_patterns=[*MODEL_FILES, *ENCODER_FILES, OUTSIDE_FILE],
+            allow_patterns=[*MODEL_FILES, *ENCODER_FILES, SOURCE_FILE, OUTSIDE_FILE],
             library_name=LIBRARY,
             library_version=__version__,
         )
@@ -218,7 +223,11 @@ def without_paths(classifier: TextClassifier) -> TextClassifier:
             "test": name(data.test),
             "add": name(data.add),
         },
-        text={"vectors": name(text.vectors), "encoder": name(text.encoder)},
+        text={
+            "vectors": name(text.vectors),
+            "encoder": name(text.encoder),
+            "embed_encoder": text.embed_encoder or is_found_by_path(classifier),
+        },
     )
     return TextClassifier(
         config,
@@ -228,6 +237,13 @@ def without_paths(classifier: TextClassifier) -> TextClassifier:
         classifier.record,
         classifier.rule,
     )
+
+
+def is_found_by_path(classifier: TextClassifier) -> bool:
+    """Tell whether an encoder is found on this machine only."""
+    states = encoder_states(classifier.network)
+    source = None if states is None else states.source
+    return source is not None and Path(source.name).is_absolute()
 
 
 def card_metadata(classifier: TextClassifier, repo_id: str, license: str | None) -> str:

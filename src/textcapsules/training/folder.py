@@ -22,6 +22,7 @@ from textcapsules.base.files import remove_leftovers, write_error
 from textcapsules.base.sums import read_json
 from textcapsules.model.classifier import FASTTEXT_FILE, FORMER, MODEL_FILES
 from textcapsules.text.encoder import ENCODER_FILES
+from textcapsules.text.encoder_files import SOURCE_FILE
 from textcapsules.text.outside import OUTSIDE_FILE
 
 __all__ = [
@@ -40,6 +41,7 @@ TENSORBOARD = "tensorboard"
 OUR_FILES = (
     *MODEL_FILES,
     *ENCODER_FILES,
+    SOURCE_FILE,
     OUTSIDE_FILE,
     FASTTEXT_FILE,
     f"{FASTTEXT_FILE}.sha256",

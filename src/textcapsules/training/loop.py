@@ -164,9 +164,11 @@ class Trainer:
                 on_step(Step(epoch, step, self.n_epochs, n_steps, mean))
         mean = float(total) / len(documents)
         if not math.isfinite(mean):
+            learns = train.encoder_training != "frozen"
+            rates = "--learning-rate, --encoder-rate" if learns else "--learning-rate"
             raise TextCapsulesError(
                 f"loss must stay finite; got {mean} in epoch {epoch + 1}. "
-                "Lower --learning-rate or set --clip-norm."
+                f"Lower {rates} or set --clip-norm."
             )
         return mean, rate
 

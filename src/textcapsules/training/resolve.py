@@ -127,6 +127,13 @@ def check_encoder(config: RunConfig) -> None:
             f"architecture must be one of {names} on an encoder; got "
             f"{config.model.architecture!r}. Leave out --encoder, or choose another."
         )
+    learning = config.train.encoder_training
+    if learning != "frozen" and not config.text.embed_encoder:
+        raise ConfigError(
+            f"embed_encoder must be true with --encoder-training {learning}, since the "
+            "model alone has what the encoder learns; got false. Leave out "
+            "--no-embed-encoder."
+        )
     if not config.model.mask_padding:
         raise ConfigError(
             f"preset must be one that leaves padding out on an encoder; got "

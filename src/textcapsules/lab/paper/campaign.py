@@ -253,7 +253,7 @@ class Campaign:
 
     def check_encoder(self, cells: Sequence[Cell], place: Place) -> None:
         """Refuse an encoder that is not there, or not the one of the records."""
-        from textcapsules.text.encoder import find_encoder, require_transformers
+        from textcapsules.text.encoder_files import find_encoder, require_transformers
 
         names = {cell.config.text.encoder for cell in cells} - {None}
         if not names or place.encoder is None:

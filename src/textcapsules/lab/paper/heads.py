@@ -8,7 +8,7 @@ on an encoder that learns use the setting chosen for the same head on the frozen
 from pathlib import Path
 
 from textcapsules.lab.paper.systems import SYSTEMS, Options, TableSystem
-from textcapsules.text.encoder import is_folder
+from textcapsules.text.encoder_files import is_folder
 
 __all__ = ["ENCODER_CORPORA", "EVERY_SYSTEM", "HEADS", "encoder_name", "search_source"]
 
