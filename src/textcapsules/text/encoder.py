@@ -33,6 +33,7 @@ from torch.nn import functional as F
 
 from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.base.files import check_regular, write_bytes, write_tensors
+from textcapsules.text.bert import Linear, PlainBert, reads_plainly
 from textcapsules.text.encoder_files import (
     PACKAGES,
     SOURCE_FILE,
@@ -47,7 +48,6 @@ from textcapsules.text.encoder_files import (
     require_transformers,
     source_of,
 )
-from textcapsules.text.bert import Linear, PlainBert, reads_plainly
 from textcapsules.text.pieces import PieceTokenizer, split_sentences
 from textcapsules.text.state_store import StateStore
 
