@@ -10,7 +10,7 @@ import typer
 
 from textcapsules.base.progress import epoch_line
 from textcapsules.cli.train import offer_resume
-from textcapsules.config import ENCODER_PRESETS
+from textcapsules.config import ENCODER_PRESETS, preset
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.training import run
 from textcapsules.training.calibrate import THRESHOLD_RULES, Thresholds
@@ -322,6 +322,31 @@ def test_options_of_words_are_on_words(flags):
     assert json.loads(ran.out.splitlines()[-1])["text"]["encoder"] is None
 
 
-def test_a_run_without_options_leaves_the_encoder_to_the_texts():
-    ran = run_cli("train", "--data", "tickets", "--print-config", "--json")
-    assert json.loads(ran.out.splitlines()[-1])["text"]["encoder"] == "auto"
+def printed(*flags):
+    ran = run_cli("train", "--data", "tickets", *flags, "--print-config", "--json")
+    return json.loads(ran.out.splitlines()[-1])
+
+
+def test_options_that_are_given_win_on_an_encoder_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEXTCAPSULES_ENCODER", "some/encoder")
+    best = preset("best").model.filters
+    values = printed("--filters", best, "--epochs", 3)
+    assert (values["preset"], values["text"]["encoder"]) == (
+        "encoder-frozen",
+        "some/encoder",
+    )
+    assert (values["model"]["filters"], values["train"]["epochs"]) == (best, 3)
+    # A file counts as flags do, and what is printed runs as it is printed.
+    file = tmp_path / "run.toml"
+    file.write_text(f"[model]\nfilters = {best}\n[train]\nepochs = 3\n")
+    assert printed("--config", file) == values
+    file.write_text(run_cli("train", "--filters", best, "--print-config").out)
+    assert printed("--config", file)["model"] == values["model"]
+    assert printed("--config", file)["text"] == values["text"]
+
+
+def test_a_preset_of_encoders_takes_the_one_that_suits_the_texts(monkeypatch):
+    monkeypatch.setenv("TEXTCAPSULES_ENCODER", "some/encoder")
+    values = printed("--preset", "encoder")
+    assert values["preset"] == "encoder"
+    assert values["text"]["encoder"] == "some/encoder"

@@ -306,16 +306,19 @@ def test_what_spoils_the_figures_is_told(found: Report) -> None:
 
 
 def test_reasons_that_hold_and_those_that_do_not() -> None:
-    def curves(name: str, area: float) -> MethodCurves:
-        return MethodCurves(name, (), (), area, 0.0, 0.0, 0.0)
+    def curves(name: str, area: float, spread: float) -> MethodCurves:
+        empty = MethodCurves(name, (), (), area, 0.0, 0.0, 0.0)
+        return replace(empty, comprehensiveness_spread=spread)
 
-    def trust(area: float) -> str:
-        methods = (curves("couplings", area), curves("random", 0.1))
+    def trust(area: float, spread: float = 0.0) -> str:
+        methods = (curves("couplings", area, spread), curves("random", 0.1, 0.0))
         return honesty(Faithfulness(5, 5, (), methods, "couplings", ""))
 
     assert trust(0.7).startswith("Its reasons hold: without the phrases")
     assert "70% of its score on average" in trust(0.7)
     assert trust(0.15).startswith("Its reasons hold only in part")
+    # Five labels with a spread as large as the lead: that may be chance.
+    assert trust(0.7, 0.8).startswith("Its reasons hold only in part")
 
 
 def test_a_cloud_is_larger_for_what_is_strong_and_telling() -> None:

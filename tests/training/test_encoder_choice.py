@@ -41,8 +41,8 @@ def installed(monkeypatch):
 
 def test_pieces_are_counted_per_word_of_letters():
     assert pieces_per_word(SYLLABLES, ["four, 4444! letter"]) == (1 + 3) / 2
-    assert pieces_per_word(SYLLABLES, ["1987", ""]) == float("inf")
-    assert pieces_per_word(SYLLABLES, []) == float("inf")
+    assert pieces_per_word(SYLLABLES, ["1987", ""]) is None
+    assert pieces_per_word(SYLLABLES, []) is None
 
 
 def test_a_sorted_file_is_sampled_in_all_its_parts():
@@ -55,7 +55,8 @@ def test_an_installed_encoder_is_taken_for_its_language(installed):
     choice = choose_encoder(["letter letters"], CPU)
     assert choice.encoder is None
     assert "the texts are not in the language of it" in choice.reason
-    assert pieces_per_word(SYLLABLES, ["letter letters"]) > MOST_PIECES
+    assert (pieces_per_word(SYLLABLES, ["letter letters"]) or 0) > MOST_PIECES
+    assert choose_encoder(["1987"], CPU) == (None, "the texts have no words of letters")
 
 
 def test_many_words_are_for_a_gpu(installed, monkeypatch):
@@ -88,6 +89,9 @@ def test_only_an_open_choice_is_settled(installed):
     assert (settled.preset, settled.text.encoder) == ("encoder-frozen", "it")
     assert settled.train.epochs == 3
     assert settled.model == preset("encoder-frozen").model
+    other = preset("encoder-frozen").replace(model={"filters": 100})
+    settled, _ = settle_encoder(is_open, ["four even more"], CPU, other)
+    assert settled == other.replace(text={"encoder": "it"})
     settled, choice = settle_encoder(is_open, ["letters"], CPU)
     assert choice is not None
     assert settled == run
@@ -102,9 +106,8 @@ def test_the_installed_encoder_knows_english():
     if name is None:
         pytest.skip("no encoder is installed")
     tokenizer = load_encoder(name).tokenizer
-    assert pieces_per_word(tokenizer, ENGLISH) < MOST_PIECES
+    assert (pieces_per_word(tokenizer, ENGLISH) or 9) < MOST_PIECES
     german = ["Ich habe mein Passwort vergessen und kann mich nicht mehr anmelden."]
     french = ["Le colis est arrivé endommagé et je voudrais être remboursé."]
-    assert min(pieces_per_word(tokenizer, each) for each in (german, french)) > (
-        MOST_PIECES
-    )
+    for texts in (german, french):
+        assert (pieces_per_word(tokenizer, texts) or 0) > MOST_PIECES

@@ -95,7 +95,7 @@ def calibrate(
     from textcapsules.training.folder import check_folder
 
     if out is not None:
-        check_folder(out, overwrite=False)
+        check_folder(out, overwrite=False, may_replace=False)
     classifier = TextClassifier.load(model, device)
     columns = classifier.config.data
     assert data is not None  # `check_options` has refused it

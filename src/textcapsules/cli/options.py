@@ -21,6 +21,7 @@ from textcapsules.config import (
     AUTO,
     DEFAULT_PRESET,
     ENCODER_PRESET,
+    ENCODER_PRESETS,
     PRESETS,
     SECTIONS,
     RunConfig,
@@ -28,9 +29,10 @@ from textcapsules.config import (
     leaves_encoder_open,
     preset,
     read_config,
+    read_values,
 )
 
-__all__ = ["config_flags", "resolve_config"]
+__all__ = ["config_flags", "resolve_config", "resolve_run"]
 
 
 class Flag(NamedTuple):
@@ -197,7 +199,7 @@ def config_flags(
         sections: names of sections of the configuration.
         short_help: show only the common options in --help.
         from_model: the defaults are those that a model was trained with.
-        may_choose: as for `resolve_config`.
+        may_choose: the texts decide about an encoder if nothing given does.
     """
     names = [name for name, flag in FLAGS.items() if flag.section in sections]
     defaults = None if from_model else preset(DEFAULT_PRESET)
@@ -272,31 +274,48 @@ def parse(flag: Flag, value: Any) -> Any:
 
 
 def resolve_config(
-    preset_name: str | None,
-    file: Path | None,
-    flags: dict[str, dict[str, Any]],
-    *,
-    may_choose: bool = False,
+    preset_name: str | None, file: Path | None, flags: dict[str, dict[str, Any]]
 ) -> RunConfig:
-    """Return the run: preset, then file, then flags; the later wins.
-
-    Args:
-        preset_name: of --preset.
-        file: of --config.
-        flags: by section.
-        may_choose: whether the texts decide about an encoder if nothing given does.
-    """
+    """Return the run: preset, then file, then flags; the later wins."""
     text = flags.get("text", {})
     if text.get("encoder") == "none":
         flags = {**flags, "text": {**text, "encoder": None}}
-    elif may_choose and not (preset_name or file) and leaves_encoder_open(flags):
-        flags = {**flags, "text": {**text, "encoder": AUTO}}
     encoder = flags.get("text", {}).get("encoder")
     if file is not None:
-        if preset_name is not None:
-            raise ConfigError(
-                "preset must stand in the file when one is given; got --preset too. "
-                "Leave out one of --preset and --config."
-            )
+        check_one_preset(preset_name)
         return read_config(file, encoder=encoder).replace(**flags)
     return preset(preset_name or default_preset(encoder)).replace(**flags)
+
+
+def check_one_preset(name: str | None) -> None:
+    """Refuse --preset beside --config."""
+    if name is not None:
+        raise ConfigError(
+            "preset must stand in the file when one is given; got --preset too. "
+            "Leave out one of --preset and --config."
+        )
+
+
+def resolve_run(
+    preset_name: str | None, file: Path | None, flags: dict[str, dict[str, Any]]
+) -> tuple[RunConfig, RunConfig | None]:
+    """Return the run, and the same one on an encoder if the texts decide about it.
+
+    They do if nothing that is given does. Both runs have every option that is given.
+    """
+    given: dict[str, Any] = {}
+    if file is not None:
+        check_one_preset(preset_name)
+        given = read_values(file)
+    name = preset_name or given.pop("preset", None)
+    for section, values in flags.items():
+        given[section] = {**given.get(section, {}), **values}
+    text = given.get("text", {})
+    needs_one = name in ENCODER_PRESETS and "encoder" not in text
+    nobody_says = name is None and leaves_encoder_open(given)
+    if not (needs_one or nobody_says or text.get("encoder") == AUTO):
+        return resolve_config(preset_name, file, flags), None
+    given["text"] = {**text, "encoder": AUTO}
+    bases = (name or DEFAULT_PRESET, name or ENCODER_PRESET)
+    on_words, on_encoder = (preset(base).replace(**given) for base in bases)
+    return on_words, on_encoder

@@ -14,10 +14,10 @@ from textcapsules.cli.options import (
     Overwrite,
     Preset,
     config_flags,
-    resolve_config,
+    resolve_run,
 )
 from textcapsules.cli.show import loading, percent, print_json, say, training_bar
-from textcapsules.config import SECTIONS
+from textcapsules.config import SECTIONS, RunConfig
 
 __all__ = ["train"]
 
@@ -100,8 +100,9 @@ def train(
         with offer_resume(folder), training_bar(quiet=json) as watch:
             classifier = runs.resume(folder, epochs=epochs, **watch)
     else:
-        run = resolve_config(preset, config, flags, may_choose=True)
+        run, on_encoder = resolve_run(preset, config, flags)
         if print_config:
+            run = settle(run, on_encoder)
             print_json(run.to_dict()) if json else say(run.to_toml())
             return
         with loading(quiet=json):
@@ -112,6 +113,7 @@ def train(
             classifier = runs.train(
                 run,
                 folder,
+                on_encoder=on_encoder,
                 overwrite=overwrite,
                 tensorboard=tensorboard,
                 keep_checkpoint=keep_checkpoint,
@@ -119,6 +121,7 @@ def train(
             )
     print_summary(folder, classifier)
     print_encoder(classifier.record)
+    print_refusal(classifier)
     if json:
         print_json({"folder": str(folder), **classifier.record})
 
@@ -140,6 +143,24 @@ def print_summary(folder: Path, classifier: Any) -> None:
     )
 
 
+def settle(run: RunConfig, on_encoder: RunConfig | None) -> RunConfig:
+    """Return a run as it will be, if its texts can be read now."""
+    if on_encoder is None:
+        return run
+    from textcapsules.base.errors import collect_warnings
+    from textcapsules.data.load import load_corpus
+    from textcapsules.model.classifier import pick_device
+    from textcapsules.training.encoder_choice import settle_encoder
+
+    try:
+        with collect_warnings():  # training will say them
+            texts = [each.text for each in load_corpus(run.data).train]
+    except TextCapsulesError:
+        return run
+    device = pick_device(run.train.device)
+    return settle_encoder(run, texts, device, on_encoder)[0]
+
+
 def print_encoder(record: dict[str, Any]) -> None:
     """Print which encoder was taken where the texts had to decide, and why."""
     choice = record.get("encoder_choice")
@@ -152,6 +173,19 @@ def print_encoder(record: dict[str, Any]) -> None:
         say(
             f"The pretrained encoder {name} read the texts: {reason}. --encoder none "
             "trains on words alone: faster predictions, a smaller folder."
+        )
+
+
+def print_refusal(classifier: Any) -> None:
+    """Say so if a model was to refuse texts outside its topics and cannot."""
+    from textcapsules.text.outside import FEW_TEXTS
+
+    train = classifier.config.train
+    if train.refuse and train.task == "multi-label" and classifier.rule is None:
+        say(
+            "Texts outside the topics will get labels too: "
+            f"{classifier.record['texts']['dev']} dev texts are too few to tell them "
+            f"apart, which takes {FEW_TEXTS}. Add texts, or raise --dev-fraction."
         )
 
 

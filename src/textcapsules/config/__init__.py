@@ -22,6 +22,7 @@ from textcapsules.config.run import (
     leaves_encoder_open,
     preset,
     read_config,
+    read_values,
     rebase,
     restore,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "leaves_encoder_open",
     "preset",
     "read_config",
+    "read_values",
     "rebase",
     "restore",
 ]

@@ -36,6 +36,7 @@ __all__ = [
     "leaves_encoder_open",
     "preset",
     "read_config",
+    "read_values",
     "rebase",
     "restore",
 ]
@@ -312,6 +313,11 @@ def restore(values: Mapping[str, Any]) -> RunConfig:
 
 def read_config(path: Path | str, *, encoder: str | None = None) -> RunConfig:
     """Read a run from a TOML or JSON file; `encoder` is one named beside it."""
+    return from_dict(read_values(path), encoder=encoder)
+
+
+def read_values(path: Path | str) -> dict[str, Any]:
+    """Read the preset's name and the sections that a TOML or JSON file has."""
     path = Path(path)
     try:
         content = read_regular(path, MAX_BYTES).decode()
@@ -335,4 +341,4 @@ def read_config(path: Path | str, *, encoder: str | None = None) -> RunConfig:
             f"{path} must hold a preset's name and sections {', '.join(SECTIONS)}; "
             "got something else. Start from `textcapsules train --print-config`."
         )
-    return from_dict(values, encoder=encoder)
+    return current_sections(values)

@@ -5,6 +5,7 @@ simple rival, and what to beware of. Then the figures label by label, the reason
 training texts, and at the end what happens inside the network.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -220,7 +221,10 @@ def honesty(faithfulness: Faithfulness) -> str:
     if random is None:
         return f"Without the phrases that it names, a label loses {lost} of its score."
     luck = f"{100 * random.comprehensiveness:.0f}%"
-    hold = first.comprehensiveness > 2 * max(random.comprehensiveness, 0.0)
+    spreads = (first.comprehensiveness_spread, random.comprehensiveness_spread)
+    noise = 2 * math.hypot(*spreads) / math.sqrt(max(faithfulness.cases, 1))
+    lead = first.comprehensiveness - random.comprehensiveness
+    hold = lead > max(random.comprehensiveness, noise, 0.0)
     return (
         f"{'Its reasons hold' if hold else 'Its reasons hold only in part'}: without "
         f"the phrases that it names, a label loses {lost} of its score on average; "

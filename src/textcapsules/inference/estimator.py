@@ -37,6 +37,8 @@ from textcapsules.base.errors import ConfigError, DataError, ModelFolderError
 from textcapsules.base.progress import training_bar
 from textcapsules.config import (
     AUTO,
+    ENCODER_PRESET,
+    ENCODER_PRESETS,
     SECTIONS,
     RunConfig,
     default_preset,
@@ -145,12 +147,16 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
             )
         several = target.form != "single" or bool(self.multi_label)
         options = self._options()
-        config = make_config(
-            self.preset or default_preset(options.get("encoder")),
-            options,
-            several=several,
-            seed=seed_of(self.random_state),
-            device=self.device,
+        encoder, seed = options.get("encoder"), seed_of(self.random_state)
+        config, on_encoder = (
+            make_config(
+                self.preset or base,
+                options,
+                several=several,
+                seed=seed,
+                device=self.device,
+            )
+            for base in (default_preset(encoder), ENCODER_PRESET)
         )
         corpus = make_corpus(texts, target, config)
         try:
@@ -158,7 +164,10 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
                 tempfile.TemporaryDirectory(prefix="textcapsules-") as folder,
                 training_bar(quiet=not self.verbose) as watch,
             ):
-                model = train(config, Path(folder) / "model", corpus=corpus, **watch)
+                place = Path(folder) / "model"
+                model = train(
+                    config, place, corpus=corpus, on_encoder=on_encoder, **watch
+                )
         except DataError as error:
             raise ValueError(str(error)) from error
         self.model_, self.classes_ = model, target.classes
@@ -181,11 +190,17 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         }
         given = {name: value for name, value in given.items() if value is not None}
         options = {**(self.options or {}), **given}
-        if options.get("encoder") == AUTO:
-            others = {name: options[name] for name in options if name != "encoder"}
-            if self.preset or not leaves_encoder_open(by_section(others)):
-                return others
-        return options
+        others = {name: options[name] for name in options if name != "encoder"}
+        encoder = options.get("encoder")
+        is_open = self.preset in ENCODER_PRESETS or (
+            self.preset is None and leaves_encoder_open(by_section(others))
+        )
+        # The command line's word for none is understood too.
+        return (
+            others
+            if encoder == "none" or (encoder == AUTO and not is_open)
+            else options
+        )
 
     def predict(
         self,

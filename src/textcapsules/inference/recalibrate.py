@@ -277,7 +277,7 @@ def save_copy(
     classifier: TextClassifier, fitted: Recalibration, folder: Path | str
 ) -> None:
     """Write the model with its new thresholds to a folder that is new or empty."""
-    check_folder(Path(folder), overwrite=False)
+    check_folder(Path(folder), overwrite=False, may_replace=False)
     changed = TextClassifier(
         classifier.config,
         classifier.tokenizer,

@@ -39,15 +39,25 @@ class EncoderChoice(NamedTuple):
 
 
 def settle_encoder(
-    config: RunConfig, texts: Sequence[str], device: torch.device
+    config: RunConfig,
+    texts: Sequence[str],
+    device: torch.device,
+    on_encoder: RunConfig | None = None,
 ) -> tuple[RunConfig, EncoderChoice | None]:
-    """Return a run that says which encoder it takes; None if it said so already."""
+    """Return a run that says which encoder it takes; None if it said so already.
+
+    Args:
+        config: the run.
+        texts: of the training set.
+        device: that reads them.
+        on_encoder: the run to take with an encoder; by default what `config` changes in
+            its preset, on the preset of encoders.
+    """
     if config.text.encoder != AUTO:
         return config, None
     choice = choose_encoder(texts, device)
-    if choice.encoder is None:
-        return config.replace(text={"encoder": None}), choice
-    config = rebase(config, ENCODER_PRESET)
+    if choice.encoder is not None:
+        config = on_encoder or rebase(config, ENCODER_PRESET)
     return config.replace(text={"encoder": choice.encoder}), choice
 
 
@@ -61,7 +71,9 @@ def choose_encoder(texts: Sequence[str], device: torch.device) -> EncoderChoice:
     if name is None:
         return EncoderChoice(None, "no pretrained encoder is installed")
     n_pieces = pieces_per_word(load_encoder(name).tokenizer, texts)
-    if not n_pieces <= MOST_PIECES:
+    if n_pieces is None:
+        return EncoderChoice(None, "the texts have no words of letters")
+    if n_pieces > MOST_PIECES:
         return EncoderChoice(
             None,
             f"the texts are not in the language of {name}, which cuts a word into "
@@ -75,10 +87,10 @@ def choose_encoder(texts: Sequence[str], device: torch.device) -> EncoderChoice:
     return EncoderChoice(name, "it is installed and knows the language of the texts")
 
 
-def pieces_per_word(tokenizer: PieceTokenizer, texts: Sequence[str]) -> float:
-    """Return how many pieces a word of letters has; infinite if there is no word."""
+def pieces_per_word(tokenizer: PieceTokenizer, texts: Sequence[str]) -> float | None:
+    """Return how many pieces a word of letters has; None if there is no such word."""
     step = max(len(texts) // SAMPLE_TEXTS, 1)  # some of all parts of a sorted file
     words = [word for text in texts[::step] for word in WORD.findall(text)]
     words = words[:: max(len(words) // SAMPLE_WORDS, 1)]
     pieces = tokenizer.encode(words, max_tokens=100)
-    return sum(map(len, pieces)) / len(words) if words else float("inf")
+    return sum(map(len, pieces)) / len(words) if words else None

@@ -146,8 +146,11 @@ def read_holder(file: IO[str]) -> str:
         return "a process that has just begun"
 
 
-def check_folder(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds anything but an earlier run to be replaced."""
+def check_folder(folder: Path, overwrite: bool, *, may_replace: bool = True) -> None:
+    """Refuse a folder that holds anything but an earlier run to be replaced.
+
+    Without `may_replace` the command has no option to replace or resume that run.
+    """
     try:
         for part in folder.parts:  # finds a name too long below a folder not yet made
             Path(part).exists()
@@ -163,9 +166,10 @@ def check_folder(folder: Path, overwrite: bool) -> None:
             f"{', '.join(foreign[:3])}. Name another folder."
         )
     if (folder / "config.json").exists() and not overwrite:
+        ways = "Pass --resume to go on with it, --overwrite to replace it, or name"
         raise ModelFolderError(
-            f"{folder} must be empty; got an earlier run. Pass --resume to go on with "
-            "it, --overwrite to replace it, or name another folder."
+            f"{folder} must be empty; got an earlier run. "
+            f"{ways if may_replace else 'Name'} another folder."
         )
 
 

@@ -89,16 +89,22 @@ class Prepared(NamedTuple):
         return tokenizer.n_pieces if isinstance(tokenizer, PieceTokenizer) else None
 
 
-def prepare(config: RunConfig, corpus: Corpus | None = None) -> Prepared:
+def prepare(
+    config: RunConfig,
+    corpus: Corpus | None = None,
+    on_encoder: RunConfig | None = None,
+) -> Prepared:
     """Build the vocabulary and a fresh network, which follow from the seeds.
 
-    The corpus is read as the options say, unless it is given.
+    The corpus is read as the options say, unless it is given. `on_encoder` is for a run
+    whose encoder the texts decide about (`settle_encoder`).
     """
     if corpus is None:
         corpus = load_corpus(config.data)
     check_corpus(corpus)
     texts = [example.text for example in corpus.train]
-    config, choice = settle_encoder(config, texts, pick_device(config.train.device))
+    device = pick_device(config.train.device)
+    config, choice = settle_encoder(config, texts, device, on_encoder)
     config = resolve(config, corpus)
     pretrained = None
     if config.text.encoder is not None:

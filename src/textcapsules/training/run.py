@@ -75,6 +75,7 @@ def train(
     folder: Path | str,
     *,
     corpus: Corpus | None = None,
+    on_encoder: RunConfig | None = None,
     overwrite: bool = False,
     tensorboard: bool = False,
     keep_checkpoint: bool = False,
@@ -92,6 +93,8 @@ def train(
         folder: a new or empty folder, or one of an earlier run with `overwrite`.
         corpus: the texts, if they are not those that the options name; such a run
             cannot be resumed.
+        on_encoder: the options in place of `config` if that leaves the encoder to the
+            texts (`auto`) and one is taken; see `encoder_choice`.
         overwrite: replace the earlier run in that folder.
         tensorboard: write the epochs' figures for TensorBoard too.
         keep_checkpoint: leave the checkpoint in the folder of the finished run, so
@@ -114,7 +117,7 @@ def train(
         summary_writer()
     # What can fail comes before an earlier run is removed.
     with awake(device), enough_memory(config), collect_warnings() as warnings:
-        prepared = prepare(config, corpus)
+        prepared = prepare(config, corpus, on_encoder)
     with locked(folder):
         check_folder(folder, overwrite)  # again: another run may have used it meanwhile
         clear(folder)

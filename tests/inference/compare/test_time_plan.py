@@ -17,6 +17,7 @@ from textcapsules.inference.compare.time_plan import (
     TimePlan,
     TooLongError,
     Trained,
+    train_for,
     train_rivals,
 )
 from textcapsules.model.classifier import TextClassifier
@@ -193,3 +194,13 @@ def test_what_does_not_fit_is_left_out_and_the_time_is_kept(now, monkeypatch) ->
     assert chosen[1].note == "5 epochs in place of 10; 1 of 2 settings not tried"
     assert log[1:] == [("cnn", 0.0, 5)]
     assert now[0] <= 60
+
+
+def test_a_second_chance_replaces_what_the_first_one_left(tmp_path: Path) -> None:
+    plan = TimePlan(module.time.monotonic() + 1000, 1.0, toy_corpus())
+    for rival in two_rivals(tiny()):
+        for _ in range(2):
+            trained = train_for(
+                rival.settings[0], toy_corpus(), tmp_path / rival.name, 500.0, plan
+            )
+            assert trained.classifier.labels.names

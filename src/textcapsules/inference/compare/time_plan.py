@@ -336,7 +336,7 @@ def train_for(
     """
     began = time.monotonic()
     if config.model.architecture in CLASSIC:
-        model = train(config, folder, corpus=corpus, on_epoch=on_epoch)
+        model = train(config, folder, corpus=corpus, overwrite=True, on_epoch=on_epoch)
         return Trained(model, config, time.monotonic() - began, 1, 1)
     if seconds < FEWEST_SECONDS:
         raise TooLongError("no time was left for it")
@@ -355,7 +355,7 @@ def train_for(
             config,
             folder,
             corpus=corpus,
-            overwrite=is_checked,
+            overwrite=True,  # what a shorter or an interrupted training left
             on_step=clock.after_step,
             on_epoch=on_epoch,
             on_encode=clock.on_encode,
