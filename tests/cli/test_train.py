@@ -350,3 +350,13 @@ def test_a_preset_of_encoders_takes_the_one_that_suits_the_texts(monkeypatch):
     values = printed("--preset", "encoder")
     assert values["preset"] == "encoder"
     assert values["text"]["encoder"] == "some/encoder"
+
+
+def test_train_says_if_it_cannot_tell_texts_outside_the_topics(source):
+    args = ["--data", source, *TINY, "--epochs", 1, "--out", "m", "--overwrite"]
+    told = "Texts outside the topics will get labels too: 6 dev texts are too few"
+    assert told in run_cli("train", *args, "--task", "multi-label").out
+    assert told not in run_cli("train", *args).out
+    assert (
+        told not in run_cli("train", *args, "--task", "multi-label", "--no-refuse").out
+    )

@@ -573,14 +573,14 @@ class EncoderEmbedding(nn.Module):
         """Return the states (B, T, E) of documents."""
         return self.states.of(ids)
 
-    def encode_all(
-        self,
-        documents: Iterable[NDArray],
-        device: torch.device,
-        on_encode: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """Compute once what training does not change; see `SentenceStates`."""
-        self.states.encode_all(documents, device, on_encode)
+    def fixed_states(self) -> SentenceStates | None:
+        """Return the states that training does not change, if there are any."""
+        return self.states
+
+    def encode_all(self, documents: Iterable[NDArray], *how: Any) -> None:
+        """Compute the fixed states once, before training; see `SentenceStates`."""
+        if (fixed := self.fixed_states()) is not None:
+            fixed.encode_all(documents, *how)
 
 
 def batches(keys: Sequence[bytes], lengths: Sequence[int]) -> Iterator[list[bytes]]:

@@ -16,7 +16,7 @@ loaded is the same.
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,15 +140,9 @@ class LearningEncoder(EncoderEmbedding):
             if parameter.requires_grad:
                 yield self.depth_of.get(parameter, self.n_layers), parameter
 
-    def encode_all(
-        self,
-        documents: Iterable[NDArray],
-        device: torch.device,
-        on_encode: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """Compute the states below the layers that learn once, before training."""
-        if self.lower is not None:
-            self.lower.encode_all(documents, device, on_encode)
+    def fixed_states(self) -> SentenceStates | None:
+        """Return the states below the layers that learn; None if all layers do."""
+        return self.lower
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the states (B, T, E) of documents, with gradients in training."""

@@ -123,7 +123,7 @@ def search_source(entry: TableSystem) -> TableSystem:
 def encoder_name(encoder: str) -> str:
     """Return what records call an encoder, whichever folder it lies in.
 
-    >>> encoder_name("thenlper/gte-small"), encoder_name("/home/me/gte-small/")
+    >>> encoder_name("thenlper/gte-small"), encoder_name("encoders/gte-small/")
     ('gte-small', 'gte-small')
     """
     path = Path(encoder)
