@@ -340,6 +340,8 @@ def test_options_that_are_given_win_on_an_encoder_too(tmp_path, monkeypatch):
     file = tmp_path / "run.toml"
     file.write_text(f"[model]\nfilters = {best}\n[train]\nepochs = 3\n")
     assert printed("--config", file) == values
+    file.write_text('[text]\nencoder = "none"\n')
+    assert printed("--config", file)["text"]["encoder"] is None
     file.write_text(run_cli("train", "--filters", best, "--print-config").out)
     assert printed("--config", file)["model"] == values["model"]
     assert printed("--config", file)["text"] == values["text"]

@@ -341,4 +341,8 @@ def read_values(path: Path | str) -> dict[str, Any]:
             f"{path} must hold a preset's name and sections {', '.join(SECTIONS)}; "
             "got something else. Start from `textcapsules train --print-config`."
         )
-    return current_sections(values)
+    sections = current_sections(values)
+    text = sections.get("text", {})
+    if text.get("encoder") == "none":  # as on the command line
+        sections["text"] = {**text, "encoder": None}
+    return sections

@@ -23,11 +23,11 @@ __all__ = ["VARIABLE", "EncoderChoice", "choose_encoder", "settle_encoder"]
 
 VARIABLE = "TEXTCAPSULES_ENCODER"  # the encoder to take, or `none`
 NONE = "none"
-# Word pieces per word of letters: 1.04 to 1.17 in seven English corpora, 1.6 and more
+# Word pieces per word of letters: 1.04 to 1.17 in eight English corpora, 1.6 and more
 # in French, Spanish, Dutch and German, for the vocabulary of all-MiniLM-L6-v2.
 MOST_PIECES = 1.4
 SAMPLE_TEXTS, SAMPLE_WORDS = 500, 20_000
-MOST_WORDS = 1_000_000  # that two cores read in about five minutes
+MOST_WORDS = 1_000_000  # that a CPU reads in minutes
 WORD = re.compile(r"[^\W\d_]{2,}")
 
 
