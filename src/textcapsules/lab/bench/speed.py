@@ -159,7 +159,7 @@ def bench_predict(
     The last row begins with strings and ends with labels: tokenising is part of it.
     """
     torch.manual_seed(0)
-    config = preset("paper")
+    config = preset("paper").replace(text={"rule": "kim"})
     network = build_network(config.model, n_words=N_WORDS, n_classes=2, max_tokens=200)
     network = network.to(device)
     rng = np.random.default_rng(0)
