@@ -1,0 +1,24 @@
+"""Makes the pictures of "How it grows" in docs/benchmarks.md from its records.
+
+.venv/bin/python docs/pictures/scaling.py
+"""
+
+import json
+from pathlib import Path
+
+from textcapsules.draw.pictures import draw_scaling
+
+FOLDER = Path(__file__).parent
+RECORDS = FOLDER.parents[1] / "benchmarks/results"
+
+
+def main() -> None:
+    """Write one picture per record."""
+    for name in ("h200-scaling", "cpu-scaling"):
+        record = json.loads((RECORDS / f"{name}.json").read_text())
+        picture = draw_scaling(record["rows"], form="png")
+        (FOLDER / f"{name}.png").write_bytes(picture)
+
+
+if __name__ == "__main__":
+    main()
