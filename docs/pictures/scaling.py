@@ -14,10 +14,9 @@ RECORDS = FOLDER.parents[1] / "benchmarks/results"
 
 def main() -> None:
     """Write one picture per record."""
-    for name in ("h200-scaling", "cpu-scaling"):
-        record = json.loads((RECORDS / f"{name}.json").read_text())
-        picture = draw_scaling(record["rows"], form="png")
-        (FOLDER / f"{name}.png").write_bytes(picture)
+    for path in sorted(RECORDS.glob("*-scaling.json")):
+        picture = draw_scaling(json.loads(path.read_text())["rows"], form="png")
+        (FOLDER / f"{path.stem}.png").write_bytes(picture)
 
 
 if __name__ == "__main__":
