@@ -20,6 +20,7 @@ from textcapsules.draw.pictures import (
     draw_histograms,
     draw_loss,
     draw_reliability,
+    draw_scaling,
     with_dark_mode,
 )
 from textcapsules.reasons.explanation import (
@@ -274,3 +275,33 @@ def test_reliability_lies_where_the_figures_say() -> None:
     assert (y0 - y1) / (y0 - y2) == pytest.approx(0.25, abs=0.001)
     assert {"ideal", "this model"} <= set(words(svg))
     assert "thresholds" not in words(svg)
+
+
+def scaling_row(grows: str, size: int, way: str, ms: float | str) -> dict:
+    column = {"length": "tokens"}.get(grows, grows)
+    sizes = {"batch": 4, "tokens": 60, "classes": 4, "threads": 1}
+    return {"grows": grows, **sizes, column: size, "way": way, "ms": ms}
+
+
+def test_scaling_has_one_line_per_way_and_panel() -> None:
+    rows = [
+        scaling_row(grows, size, way, size * (3.0 if way == "votes" else 1.0))
+        for grows in ("length", "threads")
+        for size in (1, 2, 4)
+        for way in ("votes", "auto")
+    ]
+    rows.append(scaling_row("length", 8, "votes", "left out"))
+    svg = draw_scaling(rows)
+    assert {"tokens per text", "threads", "votes", "kernels"} <= set(words(svg))
+    assert not {"without votes", "classes"} & set(words(svg))
+    for colour in (LIGHT.labels[0], LIGHT.labels[2]):
+        lines = [
+            node.get("d", "").split()
+            for node in drawn(svg).iter()
+            if f"stroke: {colour}" in node.get("style", "")
+            and "fill: none" in node.get("style", "")
+        ]
+        of_points = [line for line in lines if line.count("L") == 2]
+        assert len(of_points) == 2  # three points per panel, none for "left out"
+    with pytest.raises(DataError, match="rows must hold a time"):
+        draw_scaling([scaling_row("length", 8, "votes", "left out")])

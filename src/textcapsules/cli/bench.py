@@ -9,7 +9,7 @@ import typer
 
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import Device, Json
-from textcapsules.cli.show import print_json, print_table
+from textcapsules.cli.show import print_json, print_table, work_bar
 
 __all__ = ["bench"]
 
@@ -67,7 +67,12 @@ def bench(
 
     chosen = pick_device(device)
     settings = {"votes": votes, "compiled": compiled, "precision": precision}
-    rows = list(timed_rows(what, chosen, settings, case, embeddings))
+    rows: list[dict[str, Any]] = []
+    with work_bar("rows", quiet=json) as on_rows:
+        for row in timed_rows(what, chosen, settings, case, embeddings):
+            rows.append(row)
+            if on_rows is not None:
+                on_rows(1)
     names = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[row.get(name, "-") for name in names] for row in rows]
     print_table(f"{what} on {machine(chosen)['device']}", names, cells)

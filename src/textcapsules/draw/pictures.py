@@ -36,6 +36,7 @@ __all__ = [
     "draw_histograms",
     "draw_loss",
     "draw_reliability",
+    "draw_scaling",
     "figure_bytes",
     "new_axes",
     "plot_confusion",
@@ -68,13 +69,17 @@ def check_form(form: str) -> None:
 
 
 def new_axes(
-    width: float, height: float, *, rows: int = 1
+    width: float, height: float, *, rows: int = 1, columns: int = 1
 ) -> tuple["Figure", list["Axes"]]:
-    """Return a figure, its size in inches, and its axes, with common scales."""
+    """Return a figure, its size in inches, and its axes.
+
+    All have one vertical scale, and those of a column one horizontal scale.
+    """
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    panels = list(figure.subplots(rows, squeeze=False, sharex=True, sharey=True).flat)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex="col", sharey=True)
+    panels = list(grid.flat)
     for axes in panels:
         axes.set_facecolor("none")
         axes.spines[["top", "right"]].set_visible(False)
@@ -342,9 +347,72 @@ def draw_reliability(
     return figure_bytes(figure, form)
 
 
-def outside_legend(figure: "Figure", columns: int) -> None:
-    """Put the names of curves above a figure."""
+# What grows in a record of `bench scaling`: its column, and its name for people.
+GROWING = {
+    "length": ("tokens", "tokens per text"),
+    "classes": ("classes", "classes"),
+    "batch": ("batch", "texts per step"),
+    "threads": ("threads", "threads"),
+}
+WAYS = {"votes": "votes", "vote-free": "without votes", "auto": "kernels"}
+
+
+def draw_scaling(rows: Sequence[Mapping[str, Any]], *, form: Form = "svg") -> bytes:
+    """Draw the time of a training step: one panel per size that grows.
+
+    Args:
+        rows: of a record of `bench scaling`; those without a time are left out.
+        form: "png" or "svg".
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    timed = [row for row in rows if isinstance(row["ms"], int | float)]
+    axes_names = [name for name in GROWING if any(r["grows"] == name for r in timed)]
+    if not axes_names:
+        raise DataError("rows must hold a time at a size that grows; got none.")
+    width = 1.0 + 2.2 * len(axes_names)
+    figure, panels = new_axes(width, 3.1, columns=len(axes_names))
+    plain = FuncFormatter(lambda value, _: f"{value:,g}")
+    for axes, name in zip(panels, axes_names, strict=True):
+        column, title = GROWING[name]
+        shown = [row for row in timed if row["grows"] == name]
+        for place, (way, label) in enumerate(WAYS.items()):
+            points = [(row[column], row["ms"]) for row in shown if row["way"] == way]
+            if points:
+                axes.plot(
+                    *zip(*sorted(points), strict=True),
+                    color=LIGHT.labels[place],
+                    linestyle=("-", "--", "-.")[place],
+                    marker="osD"[place],
+                    markersize=4,
+                    linewidth=1.6,
+                    label=label,
+                )
+        axes.set(xscale="log", yscale="log", xlabel=title)
+        sizes = sorted({row[column] for row in shown})
+        axes.xaxis.set_major_locator(FixedLocator(sizes))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(plain)
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(plain)
+        axes.grid(axis="y", color=LIGHT.rule, linewidth=0.7)
+        axes.set_axisbelow(True)
+    panels[0].set_ylabel("ms per training step")
+    named: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    outside_legend(figure, 3, named)
+    return figure_bytes(figure, form)
+
+
+def outside_legend(
+    figure: "Figure", columns: int, named: Mapping[str, Any] | None = None
+) -> None:
+    """Put the names of curves above a figure: of all, or of those in `named`."""
+    chosen: Any = (list(named.values()), list(named)) if named else ()
     figure.legend(
+        *chosen,
         loc="outside upper left",
         ncols=columns,
         frameon=False,

@@ -34,6 +34,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "BENCH_CASES", {"mr": BenchCase(3, 8, 2)})
     lengths = [BenchCase(2, 8, 2), BenchCase(2, 16, 2)]
     monkeypatch.setattr(speed, "SMALL", {"length": lengths})
+    monkeypatch.setattr(speed, "THREADS_CASE", BenchCase(2, 8, 2))
+    monkeypatch.setattr(speed.os, "cpu_count", lambda: 2)
     for module in (cases, speed):
         monkeypatch.setattr(module, "N_WORDS", 30)
     monkeypatch.setattr(speed, "measure_rates", lambda device: MachineRates(1e9, 1e9))
@@ -87,14 +89,47 @@ def test_floor_of_a_network_counts_its_layers_by_hand() -> None:
     assert train_floor == 2 * ngram + 3 * linear + 6 * votes
 
 
-def test_scaling_is_timed_with_votes_and_without() -> None:
+def test_scaling_says_what_grows_and_how_far() -> None:
+    threads = torch.get_num_threads()
     rows = list(bench.bench_scaling(CPU))
-    assert [(row["tokens"], row["way"]) for row in rows] == [
-        (8, "votes"),
-        (8, "auto"),
-        (16, "votes"),
-        (16, "auto"),
+    ways = ["votes", "vote-free", "auto"]
+    assert [row["way"] for row in rows] == ways * 4
+    sizes = [(row["grows"], row["tokens"], row["threads"]) for row in rows[::3]]
+    assert sizes == [
+        ("length", 8, threads),
+        ("length", 16, threads),
+        ("threads", 8, 1),
+        ("threads", 8, 2),
     ]
+
+
+def test_scaling_runs_on_as_many_threads_as_a_row_says(monkeypatch) -> None:
+    seen, before = [], torch.get_num_threads()
+
+    def step(*arguments):
+        return lambda: seen.append(torch.get_num_threads())
+
+    monkeypatch.setattr(speed, "make_step", step)
+    monkeypatch.setattr(speed, "SMALL", {})
+    monkeypatch.setattr(speed, "thread_counts", lambda cores: [2])
+    rows = list(bench.bench_scaling(CPU, votes=False))
+    assert [row["threads"] for row in rows] == [2, 2]
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == before
+
+
+def test_scaling_restores_the_threads_after_a_fault(monkeypatch) -> None:
+    monkeypatch.setattr(speed, "SMALL", {})
+    monkeypatch.setattr(speed, "thread_counts", lambda cores: [2])
+
+    def broken(*arguments):
+        raise RuntimeError("no step")
+
+    monkeypatch.setattr(speed, "make_step", broken)
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError, match="no step"):
+        list(bench.bench_scaling(CPU))
+    assert torch.get_num_threads() == before
 
 
 def test_scaling_reports_sizes_beyond_the_memory(monkeypatch) -> None:
@@ -105,7 +140,13 @@ def test_scaling_reports_sizes_beyond_the_memory(monkeypatch) -> None:
 
     monkeypatch.setattr(speed, "make_step", full)
     rows = list(bench.bench_scaling(CPU))
-    assert [row["ms"] == "out of memory" for row in rows] == [True, False] * 2
+    assert [row["ms"] == "out of memory" for row in rows] == [True, False, False] * 4
+
+
+def test_scaling_leaves_out_too_many_votes_on_a_cpu(monkeypatch) -> None:
+    monkeypatch.setattr(speed, "MOST_VOTES", 0)
+    rows = list(bench.bench_scaling(CPU))
+    assert [row["ms"] == "left out" for row in rows] == [True, False, False] * 4
 
 
 def test_several_runs_step_together(monkeypatch) -> None:
@@ -136,8 +177,9 @@ def test_a_rate_counts_calls_over_the_seconds(monkeypatch) -> None:
 def test_training_and_prediction_are_timed() -> None:
     rows = list(bench.bench_train(CPU, cases=("mr",)))
     assert [row["way"] for row in rows] == ["votes", "vote-free", "auto"]
-    (plain, ours) = bench.bench_predict(CPU, n_texts=8, mean_tokens=5)
-    assert plain["way"] == "vote-free"
+    plain, ours, whole = bench.bench_predict(CPU, n_texts=8, mean_tokens=5)
+    ways = [row["way"] for row in (plain, ours, whole)]
+    assert ways == ["vote-free", "auto", "auto, from strings"]
     assert ours["texts_per_second"] == pytest.approx(8e3 / ours["ms"], abs=1)
 
 
