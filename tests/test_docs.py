@@ -270,6 +270,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_benches_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "BENCH_LAYERS", {"tiny": BenchLayer(2, 5, 2, 3, 3)})
     monkeypatch.setattr(speed, "SMALL", {"length": [BenchCase(2, 8, 2)]})
+    monkeypatch.setattr(speed, "THREADS_CASE", BenchCase(2, 8, 2))
     few_texts = functools.partial(bench.bench_predict, n_texts=20)
     monkeypatch.setattr(bench, "bench_predict", few_texts)
     at_once = functools.partial(measure.call_times, budget=0.0)

@@ -302,6 +302,7 @@ def test_scaling_has_one_line_per_way_and_panel() -> None:
             and "fill: none" in node.get("style", "")
         ]
         of_points = [line for line in lines if line.count("L") == 2]
-        assert len(of_points) == 2  # three points per panel, none for "left out"
+        # Three points in each of two panels, none for "left out"; and the legend's.
+        assert len(of_points) == 3
     with pytest.raises(DataError, match="rows must hold a time"):
         draw_scaling([scaling_row("length", 8, "votes", "left out")])
