@@ -3,7 +3,7 @@
 Train on texts that carry one label each, predict all the labels a new text deserves.
 The rooms, in the order of the data's path; each imports only from those before it:
 `base`, `config`, `data`, `text`, `model`, `reasons`, `training`, `inference`, `draw`,
-`deploy`, `lab`, `cli`.
+`deploy`, `lab`, `cli`; and `__main__`, which runs the last one.
 """
 
 import importlib
