@@ -1,4 +1,4 @@
-"""`python -m textcapsules`: the command line, for a Python that is not on the path."""
+"""`python -m textcapsules`: the command line, its script need not be on the path."""
 
 from textcapsules.cli import main
 
