@@ -1,5 +1,6 @@
 """An encoder that learns: the same states as a frozen one, and which weights move."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +211,61 @@ def test_weights_that_half_precision_cannot_hold_are_told(
 def test_a_model_without_layers_is_refused() -> None:
     with pytest.raises(ConfigError, match="encoder must have a list of layers"):
         find_layers(torch.nn.Linear(2, 2))
+
+
+def whole(encoder: PretrainedEncoder) -> PretrainedEncoder:
+    return encoder._replace(tokenizer=encoder.tokenizer.cut_by("texts"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("short", [False, True])
+def test_whole_texts_have_the_frozen_states(
+    encoder: PretrainedEncoder, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder_training, "multiplies_bfloat16", lambda: short)
+    window = encoder.states.max_pieces
+    texts = [*TEXTS, "my cat " * window, "snow ☃ ☃ dog."]  # long; pieces without a name
+    ids = padded(whole(encoder), texts, width=2 * window + 7)
+    expected = EncoderEmbedding(encoder.states)(ids)
+    found = learning(encoder, "tuned", whole_texts=True)(ids)
+    bits = 3 * BITS if short else BITS
+    torch.testing.assert_close(found, expected, atol=bits, rtol=BITS)
+    assert not found[ids == 0].any()
+
+
+def test_whole_texts_give_the_gradients_of_their_windows(
+    encoder: PretrainedEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder_training, "multiplies_bfloat16", lambda: False)
+    ids = padded(whole(encoder), [*TEXTS, "my cat " * encoder.states.max_pieces])
+    weight, gradients = torch.randn(16), []
+    for whole_texts, together in ((False, 1 << 15), (True, 1 << 15), (True, 1)):
+        monkeypatch.setattr(encoder_training, "WHOLE_TOKENS", together)
+        embedding = learning(encoder, "tuned", whole_texts=whole_texts)
+        assert embedding.capturable == whole_texts
+        (embedding(ids) @ weight).square().sum().backward()
+        gradients.append([p.grad for _, p in embedding.learning_parameters()])
+    for each in gradients[1:]:
+        for expected, found in zip(gradients[0], each, strict=True):
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_whole_texts_are_read_without_a_look_by_the_host(
+    encoder: PretrainedEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On `meta`, whatever asks for a number of a tensor fails, as in a capture."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    embedding = learning(encoder, "tuned", whole_texts=True).to("meta")
+    ids = torch.zeros(3, 20, dtype=torch.int64, device="meta")
+    if encoder.states.settings["model_type"] in encoder_training.TAKES_PAIRS:
+        assert embedding(ids).shape == (3, 20, 16)
+
+
+def test_only_an_encoder_whose_weights_all_learn_reads_whole_texts_so(
+    bert: PretrainedEncoder,
+) -> None:
+    embedding = learning(bert, "light", whole_texts=True)
+    assert not embedding.capturable
+    ids = padded(whole(bert), TEXTS)
+    expected = learning(bert, "tuned", whole_texts=True)(ids)
+    torch.testing.assert_close(embedding(ids), expected, atol=3 * BITS, rtol=BITS)

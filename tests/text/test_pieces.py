@@ -212,3 +212,18 @@ def test_words_are_counted_where_pieces_mark_their_beginning() -> None:
     counts = count_words([rows], tokenizer.first_word, tokenizer.continues)
     assert len(rows) == 6
     assert counts.words.tolist() == [4]
+
+
+def test_whole_texts_have_no_marks_and_windows_are_cut_by_length(file: Path) -> None:
+    whole = PieceTokenizer.load(file, max_pieces=5).cut_by("texts")
+    assert whole.reads_whole and whole.n_marked is None
+    (rows,) = whole.encode([f" {TEXT} "], 100)
+    plain = plain_pieces(file, TEXT)
+    assert rows.tolist() == [FIRST_PIECE + piece for piece in plain]
+    twice = np.concatenate([rows, rows]).astype(np.int64)
+    windows = split_sentences(twice, whole.n_pieces, 5)
+    expected = [(plain * 2)[start : start + 5] for start in range(0, len(twice), 5)]
+    assert [window.tolist() for window in windows] == expected
+    places = whole.locate([f" {TEXT} "], 100)[0].places
+    assert places[0] == (1, 3)  # where they stand in the text itself
+    assert PieceTokenizer.load(file, max_pieces=5).n_marked == whole.n_pieces

@@ -171,11 +171,13 @@ class TextConfig(Checked):
         "its name, revision and checksums only, and whoever loads the model needs the "
         "same encoder; possible with --encoder-training frozen",
     )
-    encode_by: Literal["sentences", "clauses"] = option(
+    encode_by: Literal["sentences", "clauses", "texts"] = option(
         "sentences",
-        "What an encoder reads at once: whole sentences, or the clauses between which "
-        "there is a comma and an English word such as *and* or *but*. What is read at "
-        "once is mixed: two topics in one sentence are told apart by clauses",
+        "What an encoder reads at once: whole sentences, the clauses between which "
+        "there is a comma and an English word such as *and* or *but*, or whole texts. "
+        "What is read at once is mixed: two topics in one sentence are told apart by "
+        "clauses, and texts suit one topic each, or an encoder that learns "
+        "(--encoder-training tuned), which then takes the fewest steps on a GPU",
     )
     words_from: Literal["auto", "train", "corpus", "vectors"] = option(
         "auto",

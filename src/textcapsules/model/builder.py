@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 System = Network | ClassicSystem  # everything that scores documents
+# A captured step of an encoder takes long to record: fewer lengths than for others.
+ENCODER_LENGTH_STEP = 16
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -158,8 +160,9 @@ def build_network(
             several=several,
             word_classes=word_classes,
         )
-    if encoder is not None:  # the host looks up which sentences are in a batch
-        network.capturable = False
+    if encoder is not None:
+        network.capturable = encoder.capturable
+        network.length_step = ENCODER_LENGTH_STEP
     return network
 
 

@@ -18,7 +18,12 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +76,9 @@ __all__ = [
 # In a model folder; the tokenizer lies beside them as tokenizer.json.
 ENCODER_FILES = ("encoder.json", "encoder.safetensors")
 BATCH_TOKENS = 2048  # pieces encoded together, padding included
+GPU_TOKENS = 1 << 14  # and on a GPU, where a launch costs most
 LENGTH_STEP = 8  # sentences of like length are encoded together
+RESERVED = 8  # places: RoBERTa's positions begin at 2, and special tokens
 STORED_PIECES = 1 << 16  # in a file of the store: 48 MiB for states of 384 numbers
 FEWEST_STORED = 1 << 12  # pieces; fewer are encoded sooner than a file is kept
 CACHED_NUMBERS = 1 << 30  # of states kept in training: 2 GiB, in half precision
@@ -190,7 +197,7 @@ def build_model(
     settings = {key: value for key, value in values.items() if key not in left_out}
     try:
         config = AutoConfig.for_model(kind, **settings)
-        with quiet():
+        with quiet(), undrawn():
             model = AutoModel.from_config(config, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, ImportError) as error:
         raise ConfigError(
@@ -215,6 +222,9 @@ def with_weights(
             f"{sorted(needed)[0]!r} and {len(needed) - 1} more in {folder}. Name "
             "another encoder."
         )
+    for key, value in model.state_dict().items():
+        if key in missing and "pooler" in key:
+            value.zero_()  # nothing depends on it, but it is not to be arbitrary
     try:
         plain = isinstance(model, PlainBert)  # takes the weights as its own
         model.load_state_dict(own, strict=False, assign=plain)
@@ -282,6 +292,15 @@ def use_bfloat16(model: nn.Module) -> None:
                 setattr(module, name, BfloatLinear(child))
 
 
+def undrawn() -> AbstractContextManager[Any]:
+    """Let a model be built without drawing weights, which are read from files."""
+    try:
+        from transformers.initialization import no_init_weights
+    except ImportError:  # of another version: to draw a hundred million takes a second
+        return nullcontext()
+    return no_init_weights()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep the library's remarks on missing heads to itself."""
@@ -298,7 +317,7 @@ def quiet() -> Iterator[None]:
 def longest_sentence(model: Any) -> int:
     """Return the pieces of a sentence that the encoder can read, special ones apart."""
     limit = getattr(model.config, "max_position_embeddings", None) or 512
-    return min(limit, 512) - 8  # RoBERTa's positions begin at 2, and special tokens
+    return min(limit, 512) - RESERVED
 
 
 class SentenceStates:
@@ -326,6 +345,8 @@ class SentenceStates:
         self.n_pieces, self.max_pieces = tokenizer.n_pieces, tokenizer.max_pieces
         self.before, self.after = tokenizer.special_pieces()
         self.unknown = tokenizer.unknown_piece() or 0
+        self.padding: int = getattr(model.config, "pad_token_id", None) or 0
+        self.longest = longest_sentence(model) + RESERVED  # special tokens included
 
     def save(self, folder: Path, *, embed: bool = True) -> None:
         """Write the encoder into a model folder, or only where it is found."""
@@ -494,7 +515,8 @@ class SentenceStates:
         """Yield what `encode` returns, some sentences of like length at a time."""
         move(self.model, device)
         by_length = sorted(sentences, key=lambda key: len(sentences[key]))
-        for keys in batches(by_length, [len(sentences[key]) for key in by_length]):
+        lengths = [len(sentences[key]) for key in by_length]
+        for keys in batches(by_length, lengths, device):
             states = self.run([sentences[key] for key in keys], device)
             yield {
                 key: encoded.half() for key, encoded in zip(keys, states, strict=True)
@@ -513,8 +535,7 @@ class SentenceStates:
     ) -> dict[str, Tensor]:
         """Return what the model reads: pieces with special tokens, and their mask."""
         longest = max(map(len, sentences)) + len(self.before) + len(self.after)
-        padding = getattr(self.model.config, "pad_token_id", None) or 0
-        ids = np.full((len(sentences), longest), padding, dtype=np.int64)
+        ids = np.full((len(sentences), longest), self.padding, dtype=np.int64)
         mask = np.zeros_like(ids)
         for row, pieces in enumerate(sentences):
             whole = [
@@ -560,6 +581,10 @@ def join_states(
 class EncoderEmbedding(nn.Module):
     """Stands where a network has its word vectors: documents to states, normalised."""
 
+    # Whether a step can be captured in a CUDA graph: not if the host looks up which
+    # sentences are in a batch.
+    capturable = False
+
     def __init__(self, states: SentenceStates) -> None:
         super().__init__()
         self.states, self.embedding_dim = states, states.size
@@ -583,11 +608,14 @@ class EncoderEmbedding(nn.Module):
             fixed.encode_all(documents, *how)
 
 
-def batches(keys: Sequence[bytes], lengths: Sequence[int]) -> Iterator[list[bytes]]:
-    """Yield keys in batches of at most `BATCH_TOKENS` pieces, padding included."""
+def batches(
+    keys: Sequence[bytes], lengths: Sequence[int], device: torch.device
+) -> Iterator[list[bytes]]:
+    """Yield keys in batches of as many pieces as suit a device, padding included."""
+    most = GPU_TOKENS if device.type == "cuda" else BATCH_TOKENS
     batch: list[bytes] = []
     for key, length in zip(keys, lengths, strict=True):  # shortest first
-        if batch and (len(batch) + 1) * (length + LENGTH_STEP) > BATCH_TOKENS:
+        if batch and (len(batch) + 1) * (length + LENGTH_STEP) > most:
             yield batch
             batch = []
         batch.append(key)

@@ -7,6 +7,10 @@ layers only. To run a model from the middle, its lower layers are replaced by on
 hands out the kept states (`Given`); masks, position biases and rotations are still the
 model's own. A model that cannot be run so is run whole, which is slower.
 
+Where whole texts are read and all weights learn, a batch goes to the encoder as it is,
+padding included. The host then looks nothing up: it never waits for a GPU, and a
+training step can be captured as a CUDA graph.
+
 The weights that learn are float32. Products are computed in bfloat16 on a GPU and on a
 CPU that has instructions for it, where a step then takes less than half the time;
 what lies between the products stays in float32. After training the encoder is frozen
@@ -26,6 +30,7 @@ from torch import Tensor, nn
 
 from textcapsules.base.errors import ConfigError, TextCapsulesError
 from textcapsules.text.encoder import (
+    LENGTH_STEP,
     EncoderEmbedding,
     SentenceStates,
     batches,
@@ -36,6 +41,7 @@ from textcapsules.text.encoder import (
     multiplies_bfloat16,
     own_name,
 )
+from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["LearningEncoder", "find_layers"]
 
@@ -44,6 +50,11 @@ TOLERANCE = 2e-2  # of the states' length: kept states and products have fewer b
 # Numbers that a layer keeps per number of a state for its backward pass, about; and
 # the share of the memory that a batch may take before layers are computed twice.
 KEPT_NUMBERS, MEMORY_SHARE = 32, 0.25
+WHOLE_TOKENS = 1 << 15  # of whole texts in one call, padding included
+# Kinds that take a mask over pairs of places as it is, added to what attends. From a
+# mask over places, some versions of the library make it in steps that wait for the GPU.
+TAKES_PAIRS = frozenset({"bert", "mpnet", "roberta", "xlm-roberta"})
+NEVER = -1e9  # added where nothing may be read
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +71,7 @@ class LearningEncoder(EncoderEmbedding):
         states: SentenceStates,
         *,
         n_layers: int | None = None,
+        whole_texts: bool = False,
         memory: int | None = None,
     ) -> None:
         """Copy an encoder.
@@ -67,11 +79,13 @@ class LearningEncoder(EncoderEmbedding):
         Args:
             states: of the frozen encoder, which stays as it is.
             n_layers: how many of the last layers learn; None: all weights do.
+            whole_texts: documents are texts read as a whole, without marked sentences.
             memory: of the device in bytes. A batch that would take a large part of it
                 computes its layers twice rather than keep all that they computed.
         """
         super().__init__(states)
         self.memory, self.twice = memory, False
+        self.capturable = whole_texts and n_layers is None
         model = build_model(states.settings, states.tensors, "the encoder's folder")
         layers = find_layers(model)
         model.requires_grad_(n_layers is None)
@@ -146,15 +160,73 @@ class LearningEncoder(EncoderEmbedding):
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the states (B, T, E) of documents, with gradients in training."""
-        texts, pieces_of = self.states.split(ids)
         move(self.whole[0], ids.device)
+        if self.capturable:
+            return self.read_texts(ids)
+        texts, pieces_of = self.states.split(ids)
         by_length = sorted(pieces_of, key=lambda key: len(pieces_of[key]))
         lengths = [len(pieces_of[key]) for key in by_length]
         self.save_memory(sum(lengths))
         found: dict[bytes, Tensor] = {}
-        for keys in batches(by_length, lengths):
+        for keys in batches(by_length, lengths, ids.device):
             found |= self.run({key: pieces_of[key] for key in keys}, ids.device)
         return join_states(texts, found, ids, self.embedding_dim)
+
+    def read_texts(self, ids: Tensor) -> Tensor:
+        """Return the states (B, T, E) of whole texts, those of padding arbitrary.
+
+        Longer ones than the encoder reads are cut into windows.
+        """
+        n_texts, n_places = ids.shape
+        window = min(n_places, self.states.max_pieces)
+        n_windows = -(-n_places // window)
+        ids = nn.functional.pad(ids, (0, n_windows * window - n_places))
+        ids = ids.reshape(n_texts * n_windows, window)
+        together = max(WHOLE_TOKENS // window, 1)
+        self.save_memory(min(len(ids), together) * window)
+        states = [self.read_windows(part) for part in ids.split(together)]
+        read = states[0] if len(states) == 1 else torch.cat(states)
+        return read.reshape(n_texts, n_windows * window, -1)[:, :n_places]
+
+    def read_windows(self, ids: Tensor) -> Tensor:
+        """Return the states (B, T, E) of stretches of texts, one row each."""
+        states = self.states
+        first, n_after = len(states.before), len(states.after)
+        width = first + ids.shape[1] + n_after
+        # Products of such lengths are the fastest.
+        width = max(width, min(-(-width // LENGTH_STEP) * LENGTH_STEP, states.longest))
+        n_pieces = (ids > PAD_ID).sum(1, keepdim=True)  # (B, 1)
+        places = torch.arange(width, device=ids.device)  # (L,)
+        pieces = (ids - (UNK_ID + 1)) % states.n_pieces
+        pieces = torch.where(ids == UNK_ID, states.unknown, pieces)
+        pieces = nn.functional.pad(pieces, (first, width - first - ids.shape[1]))
+        inside = (places >= first) & (places < first + n_pieces)  # (B, L)
+        pieces = torch.where(inside, pieces, states.padding)
+        for place, piece in enumerate(states.before):
+            pieces = torch.where(places == place, piece, pieces)
+        for place, piece in enumerate(states.after):
+            pieces = torch.where(places == first + n_pieces + place, piece, pieces)
+        is_text = places < first + n_pieces + n_after
+        hidden = self.hidden(
+            {"input_ids": pieces, "attention_mask": self.mask_of(is_text)}, ids.device
+        )
+        return hidden[:, first : first + ids.shape[1]]
+
+    def mask_of(self, is_text: Tensor) -> Tensor:
+        """Return the mask that the model wants, given which places (B, L) are text."""
+        if str(self.states.settings.get("model_type")) not in TAKES_PAIRS:
+            return is_text.long()
+        n_texts, width = is_text.shape
+        added = torch.where(is_text, 0.0, NEVER)[:, None, None, :]
+        return added.expand(n_texts, 1, width, width)
+
+    def hidden(self, inputs: Mapping[str, Tensor], device: torch.device) -> Tensor:
+        """Return the model's last hidden states in float32."""
+        on_cpu = device.type == "cpu"
+        short = multiplies_bfloat16() if on_cpu else device.type == "cuda"
+        with torch.autocast(device.type, torch.bfloat16, enabled=short):
+            output = self.whole[0](**inputs)
+        return output.last_hidden_state.float()
 
     def run(
         self, sentences: Mapping[bytes, NDArray[np.int64]], device: torch.device
@@ -169,13 +241,9 @@ class LearningEncoder(EncoderEmbedding):
             )
             for given in self.given:
                 given.states, given.n_outputs = below, self.lower.n_outputs
-        on_cpu = device.type == "cpu"
-        short = multiplies_bfloat16() if on_cpu else device.type == "cuda"
-        with torch.autocast(device.type, torch.bfloat16, enabled=short):
-            output = self.whole[0](**self.states.inputs(pieces, device))
+        states = self.hidden(self.states.inputs(pieces, device), device)
         for given in self.given:
             given.states = None
-        states = output.last_hidden_state.float()
         return dict(
             zip(sentences, self.states.without_special(states, pieces), strict=True)
         )

@@ -4,12 +4,13 @@ An encoder mixes all words of what it reads at once: encoded as a whole, a text 
 topics has two topics in every state, and nothing is left to tell apart. So a text is
 cut into sentences, and each is encoded by itself (`text.encoder`). A sentence may have
 two topics too ("I was charged twice, and the app crashes"): it can be cut further,
-into clauses.
+into clauses. Where each text has one topic, whole texts can be read instead.
 
 A document holds one row number per word piece and no special tokens. Row 0 is padding,
 row 1 the unknown word; a piece with the encoder's number p has row 2 + p, or 2 + V + p
 where it begins a sentence (V: the encoder's vocabulary). So documents can be joined and
-cut like any others, and the sentences are still known.
+cut like any others, and the sentences are still known. A text read as a whole has no
+such marks, and two of them, joined, are read as one.
 """
 
 import copy
@@ -213,8 +214,22 @@ def keep_pieces(
     return (inside + n_pieces * is_first).astype(np.int32)
 
 
+def text_places(text: str) -> list[tuple[int, int]]:
+    """Return where a text begins and ends, as the one thing to be read.
+
+    >>> text_places(" One. Two. "), text_places(" ")
+    ([(1, 10)], [])
+    """
+    place = strip_place(text, 0, len(text))
+    return [place] if place[0] < place[1] else []
+
+
 # By the names of the option `--encode-by`.
-PLACES = {"sentences": sentence_places, "clauses": clause_places}
+PLACES = {
+    "sentences": sentence_places,
+    "clauses": clause_places,
+    "texts": text_places,
+}
 
 
 class PieceTokenizer:
@@ -232,10 +247,10 @@ class PieceTokenizer:
         Args:
             content: of that file.
             max_pieces: per sentence; longer ones are cut into several.
-            by: what is encoded by itself, "sentences" or "clauses".
+            by: what is encoded by itself, "sentences", "clauses" or "texts".
         """
         self.content, self.max_pieces = content, max_pieces
-        self.places = PLACES[by]
+        self.by, self.places = by, PLACES[by]
         self._tokenizer = Tokenizer.from_str(content)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -245,10 +260,20 @@ class PieceTokenizer:
         self._unknown = self.unknown_piece()
 
     def cut_by(self, by: str) -> "PieceTokenizer":
-        """Return a tokenizer that cuts texts into "sentences" or "clauses"."""
+        """Return a tokenizer that cuts texts into "sentences" or "clauses", or not."""
         other = copy.copy(self)
-        other.places = PLACES[by]
+        other.by, other.places = by, PLACES[by]
         return other
+
+    @property
+    def reads_whole(self) -> bool:
+        """Tell whether texts are read as a whole: no piece begins a sentence."""
+        return self.by == "texts"
+
+    @property
+    def n_marked(self) -> int | None:
+        """Return V where documents show which pieces begin a sentence, else None."""
+        return None if self.reads_whole else self.n_pieces
 
     @property
     def n_words(self) -> int:
@@ -332,7 +357,7 @@ class PieceTokenizer:
                 if piece == self._unknown:
                     rows.append(UNK_ID)
                     continue
-                begins = n_known % self.max_pieces == 0
+                begins = not self.reads_whole and n_known % self.max_pieces == 0
                 rows.append(FIRST_PIECE + piece + begins * self.n_pieces)
                 n_known += 1
         return rows, places

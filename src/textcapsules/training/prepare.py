@@ -84,9 +84,9 @@ class Prepared(NamedTuple):
 
     @property
     def n_pieces(self) -> int | None:
-        """Return the vocabulary of a pretrained encoder, if there is one."""
+        """Return an encoder's vocabulary where it reads sentences by themselves."""
         tokenizer = self.tokenizer
-        return tokenizer.n_pieces if isinstance(tokenizer, PieceTokenizer) else None
+        return tokenizer.n_marked if isinstance(tokenizer, PieceTokenizer) else None
 
 
 def prepare(
@@ -168,6 +168,7 @@ def encoder_for(config: RunConfig, pretrained: PretrainedEncoder) -> EncoderEmbe
     return LearningEncoder(
         pretrained.states,
         n_layers=train.encoder_layers if train.encoder_training == "light" else None,
+        whole_texts=config.text.encode_by == "texts",
         memory=device_memory(pick_device(train.device)),
     )
 

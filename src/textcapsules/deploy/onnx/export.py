@@ -169,7 +169,7 @@ def reading(tokenizer: PieceTokenizer) -> dict[str, Any]:
     """
     by_clauses = tokenizer.places is clause_places
     return {
-        "stop": STOP.pattern,
+        "stop": None if tokenizer.reads_whole else STOP.pattern,  # nothing is cut
         "abbreviations": sorted(ABBREVIATIONS),
         "link": LINK.pattern if by_clauses else None,
         "clause_words": CLAUSE_WORDS,
@@ -297,6 +297,7 @@ def read_documents(
         documents = [np.array(each.ids, np.int64) for each in encoded]
         return documents, [[len(ids)] for ids in documents]
     by = "sentences" if how["link"] is None else "clauses"
+    by = "texts" if how["stop"] is None else by
     pieces = PieceTokenizer(exported.tokenizer, max_pieces=how["max_pieces"], by=by)
     documents = [
         ids.astype(np.int64) for ids in pieces.encode(texts, about["max_tokens"])

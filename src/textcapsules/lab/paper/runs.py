@@ -182,7 +182,7 @@ def calibrate_more(
         return {}
     scores = score_documents(classifier.network, documents)
     tokenizer = classifier.tokenizer
-    n_pieces = tokenizer.n_pieces if isinstance(tokenizer, PieceTokenizer) else None
+    n_pieces = tokenizer.n_marked if isinstance(tokenizer, PieceTokenizer) else None
     return {
         name: DevSet(
             classifier.config.replace(**options),
