@@ -46,7 +46,7 @@ __all__ = [
 
 System = Network | ClassicSystem  # everything that scores documents
 # A captured step of an encoder takes long to record: fewer lengths than for others.
-ENCODER_LENGTH_STEP = 16
+ENCODER_LENGTH_STEP = 32
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:

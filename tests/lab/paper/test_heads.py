@@ -15,14 +15,15 @@ from textcapsules.inference.evaluate import evaluate
 from textcapsules.lab.paper.campaign import Campaign
 from textcapsules.lab.paper.heads import HEADS
 from textcapsules.lab.paper.place import QUICK, Place, open_place
-from textcapsules.lab.paper.plan import Plan, differences, select
+from textcapsules.lab.paper.plan import Plan, differences, search_place, select
 from textcapsules.lab.paper.regression import fit_regression
 from textcapsules.lab.paper.runs import execute
 from textcapsules.text.encoder import load_encoder
 from tiny_encoder import write_encoder
 from toy import refusal, run_cli
 
-FROZEN = [name for name, entry in HEADS.items() if len(entry.settings) > 1]
+FROZEN = [name for name in HEADS if not name.endswith(("_light", "_tuned"))]
+TUNED = [name for name in HEADS if name.endswith("_tuned")]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_all_heads_stand_on_the_same_states_with_equal_budgets() -> None:
         texts = {
             (config.data, config.text, config.train.batch_size, config.train.epochs)
             for cell in select(cells, [f"*/{repeated}"])
-            if cell.repeat == 0
+            if cell.repeat == 0 and cell.system not in TUNED
             for config in [cell.config]
         }
         assert len(texts) == 1, repeated
@@ -57,10 +58,43 @@ def test_heads_on_an_encoder_that_learns_differ_in_that_alone() -> None:
     plan = Plan(folds=1, seeds=1, encoders=["tiny"])
     for name in ("encoder_capsules", "encoder_linear"):
         (frozen,) = select(plan.cells("encoders"), [f"{name}/trec"])
-        for training in ("light", "tuned"):
-            (cell,) = select(plan.cells("encoders"), [f"{name}_{training}/trec"])
-            changed = {"encoder_training": training}
-            assert cell.config == frozen.config.replace(train=changed)
+        (cell,) = select(plan.cells("encoders"), [f"{name}_light/trec"])
+        changed = {"encoder_training": "light"}
+        assert cell.config == frozen.config.replace(train=changed)
+
+
+def test_all_heads_on_a_tuned_encoder_have_its_options_and_settings() -> None:
+    plan = Plan(folds=1, seeds=1, encoders=["tiny"])
+    assert len({str(HEADS[name].settings) for name in TUNED}) == 1
+    for corpus in ("mr", "trec", "ag-news", "reuters-full"):
+        cells = {
+            cell.system: cell.config
+            for cell in select(plan.cells("encoders"), [f"*_tuned/{corpus}"])
+        }
+        assert list(cells) == TUNED
+        assert len({(run.text, run.train, run.baseline) for run in cells.values()}) == 1
+        train = cells["encoder_linear_tuned"].train
+        assert (train.encoder_training, train.epochs) == ("tuned", 3)
+        assert (train.batch_size, train.schedule, train.warmup) == (32, "linear", 0.1)
+    search = select(plan.cells("search"), ["encoder_capsules_tuned/*"])
+    places = [cell.corpus for cell in search]
+    assert places == ["mr"] * 5 + ["trec"] * 5 + ["reuters-full"] * 5
+    assert all(not cell.tests for cell in search)
+
+
+def test_a_setting_searched_on_a_corpus_is_for_that_corpus() -> None:
+    settings = HEADS["encoder_capsules_tuned"].settings
+    chosen = {
+        ("encoder_capsules_tuned", search_place(corpus, "tiny")): settings[number]
+        for number, corpus in enumerate(("mr", "trec", "reuters-full"), 1)
+    }
+    plan = Plan(folds=1, seeds=1, chosen=chosen, encoders=["tiny"])
+    for corpus, number in (("mr", 1), ("cr", 1), ("trec", 2), ("reuters-multi", 3)):
+        only = [f"encoder_capsules_tuned/{corpus}"]
+        (cell,) = select(plan.cells("encoders"), only)
+        expected = settings[number]["train"]
+        assert cell.config.train.encoder_rate == expected["encoder_rate"]
+        assert cell.config.train.epochs == expected["epochs"]
 
 
 @pytest.mark.slow
@@ -85,7 +119,9 @@ def test_a_search_chooses_for_one_encoder(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", [*FROZEN, "encoder_capsules_light"])
+@pytest.mark.parametrize(
+    "head", [*FROZEN, "encoder_capsules_light", "encoder_capsules_tuned"]
+)
 def test_record_names_the_encoder_and_no_folder(place: Place, head: str) -> None:
     plan = Plan(folds=1, seeds=1, adjust=QUICK, encoders=["tiny"])
     (cell,) = select(plan.cells("encoders"), [f"{head}/reuters-multi"])

@@ -2,7 +2,9 @@
 
 All heads read the same states of the same texts, on the preset `encoder-frozen`, and
 have two settings each; logistic regression has five, since a fit takes seconds. Heads
-on an encoder that learns use the setting chosen for the same head on the frozen one.
+on an encoder whose last layers learn (`light`) use the setting chosen for the same head
+on the frozen one. Heads on an encoder that learns as a whole (`tuned`) have options of
+their own, the same for each, and five settings of the encoder's rate and the epochs.
 """
 
 from pathlib import Path
@@ -33,7 +35,25 @@ _RATES, _LARGE_RATES = _rates(3e-3, 1e-3), _rates(2e-3, 2e-2)  # a single layer'
 _COSTS: tuple[Options, ...] = tuple(
     {"baseline": {"tfidf_c": C}} for C in (1.0, 0.1, 0.01, 10.0, 100.0)
 )
-_TRAININGS = {"light": 10.0, "tuned": 40.0}  # and what they cost
+_LIGHT_COST, _TUNED_COST = 10.0, 40.0
+# The usual way to tune an encoder: a few epochs at a low rate, which rises and falls
+# with the head's own; whole texts, so that a step is one pass over the encoder.
+_TUNED: Options = {
+    "text": {"encode_by": "texts"},
+    "model": {"dropout": 0.1},
+    "baseline": {"output_dropout": 0.1},
+    "train": {
+        "encoder_training": "tuned",
+        "encoder_decay": 0.95,
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "clip_norm": 1.0,
+    },
+}
+_TUNED_SETTINGS: tuple[Options, ...] = tuple(
+    {"train": {"encoder_rate": rate, "epochs": epochs}}
+    for rate, epochs in ((5e-5, 3), (2e-5, 3), (1e-4, 3), (5e-5, 2), (5e-5, 4))
+)
 
 
 def _head(
@@ -52,22 +72,43 @@ def _head(
     )
 
 
-def _learning(head: TableSystem) -> list[TableSystem]:
-    """Return a head on an encoder that learns: its last layers, or all."""
-    return [
-        head._replace(
-            name=f"{head.name}_{training}",
-            title=f"{head.title}, encoder {training}",
-            options={**head.options, "train": {"encoder_training": training}},
-            settings=({},),
-            searched_as=head.name,
-            cost=cost,
-        )
-        for training, cost in _TRAININGS.items()
-    ]
+def _light(head: TableSystem) -> TableSystem:
+    """Return a head on an encoder whose last layers learn."""
+    return head._replace(
+        name=f"{head.name}_light",
+        title=f"{head.title}, encoder light",
+        options={**head.options, "train": {"encoder_training": "light"}},
+        settings=({},),
+        searched_as=head.name,
+        cost=_LIGHT_COST,
+    )
+
+
+def _tuned(head: TableSystem) -> TableSystem:
+    """Return a head on an encoder whose weights all learn."""
+    sections = {*head.options, *_TUNED}
+    return head._replace(
+        name=f"{head.name}_tuned",
+        title=f"{head.title}, encoder tuned",
+        options={
+            name: {**head.options.get(name, {}), **_TUNED.get(name, {})}
+            for name in sorted(sections)
+        },
+        settings=_TUNED_SETTINGS,
+        searched_apart=("trec",),
+        cost=_TUNED_COST,
+    )
 
 
 _CAPSULES = _head("encoder_capsules", "Capsules", _RATES, 1.0, capsules=True)
+_ROUTED_BY_ATTENTION = _head(
+    "encoder_capsules_attention",
+    "Capsules, attention routing",
+    _RATES,
+    1.0,
+    capsules=True,
+    routing="attention",
+)
 _LINEAR = _head(
     "encoder_linear",
     "Linear layer on the mean state",
@@ -75,36 +116,31 @@ _LINEAR = _head(
     0.3,
     architecture="encoder-linear",
 )
+_ATTENTION = _head(
+    "encoder_attention",
+    "Attention per label",
+    _LARGE_RATES,
+    0.4,
+    architecture="encoder-attention",
+)
+_REGRESSION = _head(
+    "encoder_lr",
+    "Logistic regression on the mean state",
+    _COSTS,
+    0.1,
+    architecture="encoder-linear",
+)._replace(kind="regression")
 
 HEADS: dict[str, TableSystem] = {
     entry.name: entry
     for entry in (
         _CAPSULES,
-        _head(
-            "encoder_capsules_attention",
-            "Capsules, attention routing",
-            _RATES,
-            1.0,
-            capsules=True,
-            routing="attention",
-        ),
+        _ROUTED_BY_ATTENTION,
         _LINEAR,
-        _head(
-            "encoder_attention",
-            "Attention per label",
-            _LARGE_RATES,
-            0.4,
-            architecture="encoder-attention",
-        ),
-        _head(
-            "encoder_lr",
-            "Logistic regression on the mean state",
-            _COSTS,
-            0.1,
-            architecture="encoder-linear",
-        )._replace(kind="regression"),
-        *_learning(_CAPSULES),
-        *_learning(_LINEAR),
+        _ATTENTION,
+        _REGRESSION,
+        *map(_light, (_CAPSULES, _LINEAR)),
+        *map(_tuned, (_CAPSULES, _ROUTED_BY_ATTENTION, _LINEAR, _ATTENTION)),
     )
 }
 

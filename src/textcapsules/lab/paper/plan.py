@@ -380,7 +380,9 @@ def in_folds(corpus: str) -> bool:
 
 def search_corpus(entry: TableSystem, corpus: str) -> str:
     """Return the corpus on which the settings used on this one are searched."""
-    return "reuters-full" if corpus in REUTERS else entry.searched_on
+    if corpus in REUTERS:
+        return "reuters-full"
+    return corpus if corpus in entry.searched_apart else entry.searched_on
 
 
 def search_place(corpus: str, encoder: str | None) -> str:
@@ -457,7 +459,7 @@ def search(plan: Plan) -> Iterator[Cell]:
     for entry, encoder in systems:
         if len(entry.settings) == 1:
             continue
-        for corpus in (entry.searched_on, "reuters-full"):
+        for corpus in (entry.searched_on, *entry.searched_apart, "reuters-full"):
             if not can_learn(entry, corpus):
                 continue
             folds = range(entry.search_folds if in_folds(corpus) else 1)

@@ -41,6 +41,7 @@ class TableSystem(NamedTuple):
     cost: float = 1.0  # seconds per text and epoch, relative to Capsule-B
     most_classes: int | None = None  # that it can learn
     searched_on: str = "mr"  # for all corpora but Reuters
+    searched_apart: tuple[str, ...] = ()  # corpora with a search of their own
     search_folds: int = 1  # per setting
     by_corpus: Mapping[str, Options] = {}  # further options on some corpora
     searched_as: str | None = None  # another system, whose chosen setting it uses
