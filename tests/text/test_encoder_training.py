@@ -257,8 +257,22 @@ def test_whole_texts_are_read_without_a_look_by_the_host(
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     embedding = learning(encoder, "tuned", whole_texts=True).to("meta")
     ids = torch.zeros(3, 20, dtype=torch.int64, device="meta")
-    if encoder.states.settings["model_type"] in encoder_training.TAKES_PAIRS:
+    kind = encoder.states.settings["model_type"]
+    assert embedding.takes_pairs or kind not in {"bert", "mpnet", "roberta"}
+    if embedding.takes_pairs:
         assert embedding(ids).shape == (3, 20, 16)
+
+
+@torch.no_grad()
+def test_a_mask_over_pairs_is_given_to_those_who_understand_it(
+    encoder: PretrainedEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = padded(whole(encoder), TEXTS, width=30)
+    expected = learning(encoder, "tuned", whole_texts=True)(ids)
+    monkeypatch.setattr(encoder_training, "mask_pairs", lambda _: None)
+    embedding = learning(encoder, "tuned", whole_texts=True)
+    assert not embedding.takes_pairs  # it would read the padding
+    torch.testing.assert_close(embedding(ids), expected, atol=3 * BITS, rtol=BITS)
 
 
 def test_only_an_encoder_whose_weights_all_learn_reads_whole_texts_so(

@@ -15,11 +15,13 @@ from textcapsules.deploy.service.app import create_app
 from textcapsules.deploy.service.limits import Limits
 from textcapsules.inference.estimator import CapsuleClassifier
 from textcapsules.model.classifier import TextClassifier, encoder_states
+from textcapsules.model.network import Network
 from textcapsules.text import encoder as encoders
 from textcapsules.text import encoder_training
 from textcapsules.training.optimise import parameter_groups
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import resume, train
+from textcapsules.training.steps import EagerSteps, GraphSteps
 from tiny_encoder import write_encoder
 from toy import TINY_TRAIN, refusal, run_cli, toy_file
 
@@ -230,3 +232,83 @@ def test_wrong_options_get_one_line(
     small = ["--epochs", "1", "--filters", "8", "--out", str(tmp_path / "model")]
     found = refusal("train", "--data", place / "toy.csv", *named, *small)
     assert message.replace("-", "_") in found.replace("-", "_")
+
+
+@pytest.mark.parametrize("head", ["capsule-b", "encoder-linear"])
+def test_whole_texts_train_as_texts_of_one_sentence_do(
+    place: Path, tmp_path: Path, head: str
+) -> None:
+    """All of the toy's texts are one sentence: only the way there is another."""
+    found = []
+    for by in ("sentences", "texts"):
+        config = options(place, "tuned", clip_norm=1.0).replace(
+            text={"encode_by": by},
+            model={"architecture": head, "dropout": 0.0},
+            baseline={"output_dropout": 0.0},
+        )
+        kinds = [EagerSteps] if by == "sentences" else [EagerSteps, GraphSteps]
+        for kind in kinds:  # what cannot be captured here is run as it is
+            prepared = prepare(config)
+            network = prepared.network
+            assert isinstance(network, Network)
+            assert network.capturable == (by == "texts")
+            for part in network.modules():
+                if isinstance(part, torch.nn.Dropout):
+                    part.p = 0.0
+            steps = kind(config, network, torch.device("cpu"))
+            steps.set_rate(1e-3)
+            documents, targets = prepared.train
+            rows = np.array_split(np.arange(len(documents)), 5)
+            losses = [
+                float(loss)
+                for epoch in range(2)
+                for loss in steps.run(documents, targets, rows, epoch)
+            ]
+            found.append(losses)
+    assert found[0][-1] < found[0][0]
+    for others in found[1:]:
+        np.testing.assert_allclose(others, found[0], rtol=2e-2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_steps_of_a_tuned_encoder_are_captured(place: Path) -> None:
+    config = options(place, "tuned", device="cuda").replace(text={"encode_by": "texts"})
+    prepared = prepare(config)
+    assert isinstance(prepared.network, Network)
+    device = torch.device("cuda")
+    steps = GraphSteps(config, prepared.network.to(device), device)
+    steps.set_rate(1e-3)
+    documents, targets = prepared.train
+    size = config.train.batch_size
+    rows = [np.arange(start, start + size) for start in (0, 1, 2, 3)]
+    losses = [float(x) for e in range(3) for x in steps.run(documents, targets, rows, e)]
+    assert steps.graphs and not steps.refused
+    assert losses[-1] < losses[0]
+
+
+def test_a_model_on_whole_texts_is_saved_loaded_and_joined_as_a_whole(
+    place: Path, tmp_path: Path
+) -> None:
+    config = options(place, "tuned", epochs=1, task="multi-label").replace(
+        text={"encode_by": "texts"}
+    )
+    prepared = prepare(config)
+    assert prepared.n_pieces is None
+    model = train(config, tmp_path / "model", test_reasons=False)
+    again = TextClassifier.load(tmp_path / "model", "cpu")
+    np.testing.assert_allclose(again.scores(TEXTS), model.scores(TEXTS), atol=1e-5)
+    kept = train(config, tmp_path / "none", test_reasons=False, keep_model=False)
+    np.testing.assert_array_equal(kept.scores(TEXTS), model.scores(TEXTS))
+    assert kept.record["finished"]
+    assert not list((tmp_path / "none").glob("*.safetensors"))
+
+
+def test_the_encoder_of_an_unfinished_run_is_not_written(
+    place: Path, tmp_path: Path
+) -> None:
+    def stop(record: dict[str, Any]) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        train(options(place, "light"), tmp_path / "model", on_epoch=stop)
+    assert not (tmp_path / "model" / "encoder.safetensors").exists()

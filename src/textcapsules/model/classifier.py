@@ -424,9 +424,9 @@ class TextClassifier:
         """Write all that is known before training: options, vocabulary and labels."""
         write_config(folder, self.config)
         self.tokenizer.save(folder / "tokenizer.json")
-        states = encoder_states(self.network)
-        if states is not None:
-            states.save(folder, embed=self.config.text.embed_encoder)
+        encoder = encoder_of(self.network)
+        if encoder is not None and not encoder.learns:
+            encoder.states.save(folder, embed=self.config.text.embed_encoder)
         self.save_labels(folder)
 
     def save_labels(self, folder: Path) -> None:

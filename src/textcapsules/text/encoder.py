@@ -584,6 +584,7 @@ class EncoderEmbedding(nn.Module):
     # Whether a step can be captured in a CUDA graph: not if the host looks up which
     # sentences are in a batch.
     capturable = False
+    learns = False  # what a model folder will hold of it is known after training only
 
     def __init__(self, states: SentenceStates) -> None:
         super().__init__()

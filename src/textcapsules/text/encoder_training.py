@@ -47,14 +47,12 @@ __all__ = ["LearningEncoder", "find_layers"]
 
 PROBE = 8  # pieces of the sentence on which a cut model is compared with the whole one
 TOLERANCE = 2e-2  # of the states' length: kept states and products have fewer bits
+PAIRS_TOLERANCE = 1e-4
 # Numbers that a layer keeps per number of a state for its backward pass, about; and
 # the share of the memory that a batch may take before layers are computed twice.
 KEPT_NUMBERS, MEMORY_SHARE = 32, 0.25
 WHOLE_TOKENS = 1 << 15  # of whole texts in one call, padding included
-# Kinds that take a mask over pairs of places as it is, added to what attends. From a
-# mask over places, some versions of the library make it in steps that wait for the GPU.
-TAKES_PAIRS = frozenset({"bert", "mpnet", "roberta", "xlm-roberta"})
-NEVER = -1e9  # added where nothing may be read
+NEVER = -1e9  # added to the attention where nothing may be read
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +63,8 @@ class LearningEncoder(EncoderEmbedding):
     Only what learns is registered as a part of the network: that is what Adam moves,
     what checkpoints hold and what is averaged.
     """
+
+    learns = True
 
     def __init__(
         self,
@@ -112,6 +112,7 @@ class LearningEncoder(EncoderEmbedding):
         # In tuples, so that torch does not register what stays as it is.
         self.whole = (model,)
         self.given: tuple[Given, ...] = ()
+        self.takes_pairs = self.capturable and takes_pairs(model, states)
         self.lower: LowerStates | None = None
         if n_fixed:
             self.lower = lower_states(states, n_fixed)
@@ -214,11 +215,7 @@ class LearningEncoder(EncoderEmbedding):
 
     def mask_of(self, is_text: Tensor) -> Tensor:
         """Return the mask that the model wants, given which places (B, L) are text."""
-        if str(self.states.settings.get("model_type")) not in TAKES_PAIRS:
-            return is_text.long()
-        n_texts, width = is_text.shape
-        added = torch.where(is_text, 0.0, NEVER)[:, None, None, :]
-        return added.expand(n_texts, 1, width, width)
+        return mask_pairs(is_text) if self.takes_pairs else is_text.long()
 
     def hidden(self, inputs: Mapping[str, Tensor], device: torch.device) -> Tensor:
         """Return the model's last hidden states in float32."""
@@ -290,6 +287,33 @@ class LearningEncoder(EncoderEmbedding):
         return EncoderEmbedding(
             SentenceStates(fresh, old.tokenizer, old.settings, tensors)
         )
+
+
+def mask_pairs(is_text: Tensor) -> Tensor:
+    """Return what is added where one place reads another (B, 1, L, L)."""
+    n_texts, width = is_text.shape
+    added = torch.where(is_text, 0.0, NEVER)[:, None, None, :]
+    return added.expand(n_texts, 1, width, width)
+
+
+@torch.no_grad()
+def takes_pairs(model: Any, states: SentenceStates) -> bool:
+    """Tell whether a model takes a mask over pairs of places as it is.
+
+    From a mask over places, some models and versions of the library make it in steps
+    that wait for the GPU.
+    """
+    pieces = np.arange(PROBE) % states.n_pieces
+    inputs = states.inputs([pieces, pieces[: PROBE // 2]], torch.device("cpu"))
+    expected = model(**inputs).last_hidden_state[1, : PROBE // 2]
+    is_text = inputs["attention_mask"] > 0
+    try:
+        inputs = {**inputs, "attention_mask": mask_pairs(is_text)}
+        found = model(**inputs).last_hidden_state[1, : PROBE // 2]
+    except Exception as fault:  # of the library's code, which expected another shape
+        log.debug("a mask over pairs of places: %s", fault)
+        return False
+    return bool((found - expected).norm() < PAIRS_TOLERANCE * expected.norm())
 
 
 class Given(nn.Module):

@@ -85,6 +85,7 @@ def train(
     measure: Measure | None = None,
     stop: Stop | None = None,
     test_reasons: bool = True,
+    keep_model: bool = True,
 ) -> TextClassifier:
     """Train as `config` says and write the model to `folder`.
 
@@ -108,6 +109,8 @@ def train(
             far is kept.
         test_reasons: find out in the end which method explains the model best, which
             takes some seconds; pointless where nobody will ask for reasons.
+        keep_model: write the trained model to the folder; pointless where what is
+            returned is all that will be used, and an encoder has hundreds of megabytes.
     """
     folder = Path(folder)
     check_unlocked(folder)
@@ -133,6 +136,7 @@ def train(
         write_record(folder, start, {"config.json": options})
         classifier_of(prepared).save_setup(folder)
         start |= {} if test_reasons else {"test_reasons": False}
+        start |= {} if keep_model else {"keep_model": False}
         return run_to_end(
             prepared, folder, start, on_step, on_epoch, on_encode, measure, stop
         )
@@ -339,7 +343,7 @@ def finish(
     if message := learnt_nothing(records[best.epoch], dev):
         warnings.append(message)
         warn(message)
-    reasons = None
+    reasons, keeps = None, start.pop("keep_model", True)
     if start.pop("test_reasons", True):
         texts = [each.text for each in prepared.corpus.dev]
         reasons = measure_reasons(classifier, texts)
@@ -358,7 +362,8 @@ def finish(
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(network),
     }
-    classifier.save(folder)
+    if keeps:
+        classifier.save(folder)
     tidy(folder, keep_checkpoint=bool(start.get("keep_checkpoint")))
     return classifier
 

@@ -114,6 +114,7 @@ def fit(cell: Cell, config: RunConfig, corpus: Corpus) -> TextClassifier:
             corpus=corpus,
             measure=epoch_measure(corpus.test) if is_measured else None,
             test_reasons=False,
+            keep_model=False,
         )
 
 
