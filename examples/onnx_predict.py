@@ -98,14 +98,17 @@ def piece_numbers(tokenizer: Tokenizer, text: str, about: dict) -> list[int]:
             if piece == how["unknown_piece"]:
                 row.append(1)
                 continue
-            begins = n_known % how["max_pieces"] == 0
+            # Where texts are read as a whole, nothing says where a sentence begins.
+            begins = how["stop"] is not None and n_known % how["max_pieces"] == 0
             row.append(2 + piece + begins * how["pieces"])
             n_known += 1
     return row[: about["max_tokens"]]
 
 
 def cut(text: str, how: dict) -> list[str]:
-    """Return the sentences of a text, or its clauses if the model reads clauses."""
+    """Return what the model reads at once: sentences, clauses, or the whole text."""
+    if how["stop"] is None:
+        return [text.strip()] if text.strip() else []
     parts, start = [], 0
     for match in re.finditer(how["stop"], text):
         if match[1] == "." and ends_abbreviation(text[start : match.start()], how):

@@ -140,6 +140,7 @@ def trained(place: Path, name: str, **sections: dict[str, Any]) -> Path:
             {"text": {"encode_by": "sentences", "unknown": "keep"}}
             | {"train": {"task": "single-label"}},
         ),
+        ("texts", {"text": {"encode_by": "texts"}}),
         ("linear", {"model": {"architecture": "encoder-linear"}}),
         ("attention", {"model": {"architecture": "encoder-attention"}}),
     ],
