@@ -281,7 +281,9 @@ def test_steps_of_a_tuned_encoder_are_captured(place: Path) -> None:
     documents, targets = prepared.train
     size = config.train.batch_size
     rows = [np.arange(start, start + size) for start in (0, 1, 2, 3)]
-    losses = [float(x) for e in range(3) for x in steps.run(documents, targets, rows, e)]
+    losses = [
+        float(x) for e in range(3) for x in steps.run(documents, targets, rows, e)
+    ]
     assert steps.graphs and not steps.refused
     assert losses[-1] < losses[0]
 

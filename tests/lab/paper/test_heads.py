@@ -1,5 +1,6 @@
 """The table of heads on a pretrained encoder: its plan, its runs, its page."""
 
+import gc
 import json
 import re
 from pathlib import Path
@@ -18,7 +19,9 @@ from textcapsules.lab.paper.place import QUICK, Place, open_place
 from textcapsules.lab.paper.plan import Plan, differences, search_place, select
 from textcapsules.lab.paper.regression import fit_regression
 from textcapsules.lab.paper.runs import execute
+from textcapsules.lab.paper.workers import attempt
 from textcapsules.text.encoder import load_encoder
+from textcapsules.text.encoder_training import LearningEncoder
 from tiny_encoder import write_encoder
 from toy import refusal, run_cli
 
@@ -184,6 +187,18 @@ def test_regression_is_scikit_learns_on_the_mean_states(
         expected = model.predict_proba(means(texts.test))
     found = classifier.scores([each.text for each in texts.test])
     np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_no_network_outlives_its_run(place: Place) -> None:
+    plan = Plan(folds=1, seeds=1, adjust=QUICK, encoders=["tiny"])
+    (cell,) = select(plan.cells("encoders"), ["encoder_linear_tuned/trec"])
+    gc.disable()  # it comes too late for a GPU's memory
+    try:
+        assert attempt(cell, place).record is not None
+        kept = [each for each in gc.get_objects() if type(each) is LearningEncoder]
+    finally:
+        gc.enable()
+    assert not kept
 
 
 def test_a_regression_and_a_linear_layer_are_different_runs() -> None:

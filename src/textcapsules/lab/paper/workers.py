@@ -5,6 +5,7 @@ than a small run. If a process dies, only its current run fails, and another pro
 takes its place. Results come back to the caller's process, which alone writes files.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -43,6 +44,9 @@ def attempt(cell: Cell, place: Place) -> Outcome:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         return Outcome(cell, None, reason, traceback.format_exc())
+    finally:
+        if cell.config.text.encoder is not None:
+            gc.collect()  # models of the library refer to themselves: a GPU would fill
 
 
 def run_here(cells: Sequence[Cell], place: Place, on_done: OnDone) -> None:
