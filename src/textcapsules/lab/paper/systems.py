@@ -261,6 +261,17 @@ SYSTEMS: dict[str, TableSystem] = {
         _variant("no_competition", "no competition", {"compete": False}),
         _variant("not_normalised", "not normalised", {"normalise": "none"}),
         _variant("attention", "attention routing", {"routing": "attention"}),
+        # One wide capsule per position, as attention was tried on other Reuters topics.
+        _variant(
+            "wide_attention",
+            "attention routing, one capsule of 128 numbers",
+            {
+                "routing": "attention",
+                "capsule_types": 1,
+                "capsule_size": 128,
+                "squash": "none",
+            },
+        ),
         _classic("tfidf_svm", "TF-IDF + linear SVM", _COSTS),
         _classic("tfidf_lr", "TF-IDF + logistic regression", _COSTS),
         _classic(
