@@ -119,7 +119,8 @@ def network_loss(
     """Return the configured loss; lengths may have one more column, the orphan's."""
     if config.loss == "entropy":
         return entropy_loss(lengths, targets, weight=config.entropy_weight)
-    targets = F.pad(targets, (0, lengths.shape[1] - targets.shape[1]))
+    if more := lengths.shape[1] - targets.shape[1]:
+        targets = F.pad(targets, (0, more))
     if config.loss in ("auto", "margin"):  # auto: margin, where nothing settled it
         return margin_loss(
             lengths,

@@ -4,9 +4,11 @@ Every epoch has the same number of steps (as many texts are joined in each), so 
 number of a step among all steps follows from its epoch and its place there.
 """
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,17 +20,67 @@ from textcapsules.text.encoder_training import LearningEncoder
 
 __all__ = [
     "AveragedWeights",
+    "PiecewiseAdam",
     "changes_by_step",
     "make_optimiser",
     "rate_at",
 ]
+
+PIECE = 8192  # numbers
+FEW = 2**20  # weights: more of them fill a GPU anyway
+
+
+class PiecewiseAdam(torch.optim.Adam):
+    """Adam whose kernel gets small networks' tensors in pieces: the same bits sooner.
+
+    The kernel's blocks take 65,536 numbers of one tensor each. A capsule network's
+    tensors have fewer, so one of some dozens of blocks would have most of the work.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update the weights; more than `FEW` of them as `Adam` does."""
+        weights = itertools.chain(*(group["params"] for group in self.param_groups))
+        if closure is not None or sum(p.numel() for p in weights) > FEW:
+            return super().step(closure)
+        for group in self.param_groups:
+            parts: tuple[list[Tensor], ...] = ([], [], [], [], [], [])
+            self._init_group(group, *parts)
+            params, gradients, means, squares, _, counts = parts
+            if not params:
+                continue
+            kernels: Any = torch  # that `Adam` calls too
+            kernels._foreach_add_(counts, 1)
+            rows = zip(params, gradients, means, squares, counts, strict=True)
+            *pieces, counts = map(list, zip(*cut(rows), strict=True))
+            decays = group["decoupled_weight_decay"]
+            update = kernels._fused_adamw_ if decays else kernels._fused_adam_
+            beta1, beta2 = group["betas"]
+            names = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
+            options = {name: group[name] for name in names}
+            update(*pieces, [], counts, beta1=beta1, beta2=beta2, **options)
+        return None
+
+
+def cut(rows: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
+    """Cut the tensors of each row into pieces; the last one, a number, goes to all."""
+    for *tensors, count in rows:
+        if all(t.is_contiguous() for t in tensors):
+            tensors = [t.view(-1).split(PIECE) for t in tensors]
+        else:
+            tensors = [[t] for t in tensors]
+        for pieces in zip(*tensors, strict=True):
+            yield *pieces, count
 
 
 def make_optimiser(
     network: nn.Module, config: RunConfig, device: torch.device
 ) -> torch.optim.Adam:
     """Return Adam, or AdamW if weights decay."""
-    kind = torch.optim.AdamW if config.train.weight_decay else torch.optim.Adam
+    decays = bool(config.train.weight_decay)
+    kind: Any = torch.optim.AdamW if decays else torch.optim.Adam
+    if device.type == "cuda":
+        kind = partial(PiecewiseAdam, decoupled_weight_decay=decays)
     return kind(
         [
             # A tensor, so that a captured step reads the rate set last.

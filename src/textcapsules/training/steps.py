@@ -145,6 +145,7 @@ class GraphSteps(EagerSteps):
             return
         self.shapes = shapes
         self.ids, self.n_words, self.targets = (part.to(self.device) for part in new)
+        self.places = torch.arange(longest, device=self.device)
         self.forget()
 
     def forget(self) -> None:
@@ -196,8 +197,7 @@ class GraphSteps(EagerSteps):
 
     def gathered(self, rows: Tensor, longest: int, epoch: int) -> Tensor:
         """Update the weights on a batch of the texts on the device."""
-        places = torch.arange(longest, device=self.device)
-        mask = places < self.n_words[rows].unsqueeze(1)  # (B, T)
+        mask = self.places[:longest] < self.n_words[rows].unsqueeze(1)  # (B, T)
         ids = self.ids[:, :longest][rows]  # (B, T)
         return self.update(ids, mask, self.targets[rows], epoch)
 

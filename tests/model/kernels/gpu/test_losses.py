@@ -12,7 +12,9 @@ pytestmark = pytest.mark.slow
 MARGINS = {"m_plus": 0.8, "m_minus": 0.15, "down_weight": 0.4}
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (25, 9), (2, 1025)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (7, 3), (25, 9), (2, 1025), (9, 600), (1, 5000)], ids=str
+)
 @pytest.mark.parametrize("sliced", [False, True], ids=["whole", "sliced"])
 def test_fused_loss_is_as_accurate_as_plain(shape, sliced) -> None:
     B, E = shape

@@ -15,7 +15,8 @@ from textcapsules.model.routing.reference import RoutingOptions
 
 
 # Of `transform_gradient`: enough programs to fill a GPU, each with some tiles of rows.
-_ROWS_EACH, _PROGRAMS = 192, 512
+_ROWS, _ROWS_EACH, _PROGRAMS = 64, 128, 1024
+_ADDED = 64  # rows and columns that a program of `add_rows` reads at a time
 
 
 class Call(NamedTuple):
@@ -124,15 +125,18 @@ def new_outputs(call: Call, couplings: bool, save: bool):
 
 
 @jit
-def fold_windows(du_ptr, out_ptr, P, W, K, size, BLOCK: tl.constexpr):
+def fold_windows(
+    du_ptr, out_ptr, P, W, K: tl.constexpr, size, BLOCK: tl.constexpr
+):  # fmt: skip
     """Add up what the windows give a position, always in the same order."""
     position = tl.program_id(0).to(tl.int64)
     b, p = position // P, position % P
     x = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)  # type and pose entry
     total = tl.zeros((BLOCK,), tl.float32)
-    for k in range(tl.maximum(0, p - W + 1), tl.minimum(K, p + 1)):
+    for k in tl.static_range(K):  # unrolled: no load waits for another
+        here = (x < size) & (p >= k) & (p - k < W)
         place = ((b * W + p - k) * K + k) * size + x
-        total += tl.load(du_ptr + place, mask=x < size, other=0.0)
+        total += tl.load(du_ptr + place, mask=here, other=0.0)
     total = total.to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + position * size + x, total, mask=x < size)
 
@@ -166,6 +170,56 @@ def transform_gradient(
     tl.store(out_ptr + J * D * H + j * H + h, dbias, mask=h < H)
 
 
+@jit
+def add_rows(
+    part_ptr, out_ptr, rows, columns, more_rows, more_columns, turned,
+    K: tl.constexpr, F: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Add up the rows of a matrix, and of another that follows it in memory.
+
+    The first `turned` columns, (V, K, F), are written as (F, V, K).
+    """
+    tile, tiles = tl.program_id(0), tl.cdiv(columns, BC)
+    second = tile >= tiles
+    part_ptr += tl.where(second, rows.to(tl.int64) * columns, 0)
+    out_ptr += tl.where(second, columns, 0)
+    x = tl.where(second, tile - tiles, tile) * BC + tl.arange(0, BC)
+    turned = tl.where(second, 0, turned)
+    rows = tl.where(second, more_rows, rows)
+    columns = tl.where(second, more_columns, columns)
+    total = tl.zeros((BR, BC), tl.float32)
+    for start in range(0, rows, BR):
+        row = start + tl.arange(0, BR)
+        place = row[:, None].to(tl.int64) * columns + x[None, :]
+        inside = (row < rows)[:, None] & (x < columns)[None, :]
+        total += tl.load(part_ptr + place, mask=inside, other=0.0)
+    v, k, f = x // (K * F), x // F % K, x % F
+    place = tl.where(x < turned, (f * (turned // (K * F)) + v) * K + k, x)
+    tl.store(out_ptr + place, tl.sum(total, 0), mask=x < columns)
+
+
+def sum_rows(
+    parts: Tensor,
+    shape: tuple[int, int],
+    more: tuple[int, int] = (0, 0),
+    turned: tuple[int, int, int] = (0, 1, 1),
+) -> Tensor:
+    """Return the sums over the rows of one or two matrices, side by side.
+
+    Args:
+        parts: all entries of the first matrix, then all of the second.
+        shape: rows and columns of the first.
+        more: rows and columns of the second.
+        turned: V, K and F, if the first columns are (V, K, F) and wanted as (F, V, K).
+    """
+    out = parts.new_empty(shape[1] + more[1])
+    programs = sum(-(-columns // _ADDED) for _, columns in (shape, more))
+    V, K, F = turned
+    tiles = {"K": K, "F": F, "BR": _ADDED, "BC": _ADDED}
+    run(add_rows, (programs,), parts, out, *shape, *more, V * K * F, **tiles)
+    return out
+
+
 def fold(call: Call, du: Tensor) -> Tensor:
     """Return the capsules' gradient from that of every window's children."""
     B, P, C, D = call.capsules.shape
@@ -183,12 +237,13 @@ def reduce_transform(call: Call, left: Tensor, right: Tensor):
     """Return dW and dβ: what the iterations of all windows add up to."""
     J, D, H = call.transform.shape
     rows = left.shape[0] * left.shape[1]
-    parts = max(1, min(rows // _ROWS_EACH, _PROGRAMS // J))
+    each = max(_ROWS_EACH, -(-rows * J // _PROGRAMS))
+    each = -(-each // _ROWS) * _ROWS  # whole tiles
+    parts = -(-rows // each)
     out = torch.empty(parts, J * (D + 1) * H, dtype=torch.float32, device=left.device)
-    constants = {**call.constants(), **call.tiles(), "BR": 64}
-    each = -(-rows // parts)
+    constants = {**call.constants(), **call.tiles(), "BR": _ROWS}
     run(transform_gradient, (J, parts), left, right, out, rows, each, **constants)
-    total = out.sum(0) if parts > 1 else out[0]
+    total = sum_rows(out, (parts, out.shape[1])) if parts > 1 else out[0]
     dtransform, dbias = total.split([J * D * H, J * H])
     like = call.transform if call.bias is None else call.bias
     dtransform = dtransform.view(J, D, H).to(call.transform.dtype)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from textcapsules.model.kernels.gpu.call import power_of_two, run
+from textcapsules.model.kernels.gpu.call import power_of_two, run, sum_rows
 from textcapsules.model.kernels.gpu.maths import (
     jit,
     squash_gradient,
@@ -34,6 +34,8 @@ _POSES = 64  # per program of the squash
 _NGRAMS = 16  # per program of the primary capsules
 _NUMBERS = 64  # entries of their capsules at a time
 _GROUPS = 64  # at most, into which products over all n-grams are cut
+# A batch has fewer programs of the backward pass than fill a GPU: more warps in each.
+_BACKWARD_WARPS = 8
 
 
 @jit
@@ -224,37 +226,41 @@ class _Form(torch.autograd.Function):
         F, D, K = (ctx.tiles[name] for name in "FDK")
         dt = vectors.new_empty(B, N // B, C * D)
         dz = vectors.new_zeros(B, T, K * F)  # zeros: some words are no n-gram's k-th
+        # Of the filters' and the map's gradients, one row per group of texts; of the
+        # biases', one per program. One kernel adds both up.
+        groups = next(n for n in range(min(B, _GROUPS), 0, -1) if B % n == 0)
         programs = triton.cdiv(N, _NGRAMS)
-        parts = vectors.new_empty(programs, C * D + F)
-        inputs += [dv.contiguous(), dt, dz, parts]
+        sizes = [V * K * F, C * D * F]
+        shapes = (groups, sum(sizes)), (programs, C * D + F)
+        parts = vectors.new_empty(sum(rows * columns for rows, columns in shapes))
+        products, biases = parts.split([rows * columns for rows, columns in shapes])
+        inputs += [dv.contiguous(), dt, dz, biases]
         with torch.cuda.device_of(dz):
-            run(form_capsules_backward, (programs,), *inputs, *ctx.sizes, **ctx.tiles)
+            run(
+                form_capsules_backward, (programs,), *inputs, *ctx.sizes, **ctx.tiles,
+                num_warps=_BACKWARD_WARPS,
+            )  # fmt: skip
         dvectors = None
         if ctx.needs_input_grad[0]:
             dvectors = (dz.view(B * T, K * F) @ flat.t()).view_as(vectors)
-        dfilters, dweight = summed_products((vectors, dz), (dt, features))
-        dfilters = dfilters.view(V, K, F).permute(2, 0, 1)
-        dbias, dfilter_bias = parts.sum(0).split([C * D, F])
+        dfilters, dweight = products.view(shapes[0]).split(sizes, 1)
+        multiply_groups(vectors, dz, dfilters)
+        multiply_groups(dt, features, dweight)
+        with torch.cuda.device_of(dz):
+            totals = sum_rows(parts, *shapes, turned=(V, K, F))
+        dfilters, dweight, dbias, dfilter_bias = totals.split([*sizes, C * D, F])
+        dfilters, dweight = dfilters.view(F, V, K), dweight.view(C * D, F)
         return dvectors, dfilters, dfilter_bias, dweight, dbias, *(None,) * 4
 
 
-def summed_products(*pairs: tuple[Tensor, Tensor]) -> list[Tensor]:
-    """Return Σ_b left_bᵀ right_b for pairs (B, R, X), (B, R, Y), in groups of rows.
+def multiply_groups(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Write Σ_b left_bᵀ right_b, (B, R, X) and (B, R, Y), to a row (X·Y) per group.
 
-    One product over all rows would leave most of a GPU idle, or need a workspace. The
-    groups' products lie side by side, so that one kernel adds them up.
+    One product over all rows would leave most of a GPU idle, or need a workspace.
     """
-    B = pairs[0][0].shape[0]
-    groups = next(n for n in range(min(B, _GROUPS), 0, -1) if B % n == 0)
-    shapes = [(left.shape[-1], right.shape[-1]) for left, right in pairs]
-    sizes = [X * Y for X, Y in shapes]
-    parts = pairs[0][0].new_empty(groups, sum(sizes))
-    places = parts.split(sizes, 1)
-    for place, shape, pair in zip(places, shapes, pairs, strict=True):
-        left, right = (t.reshape(groups, -1, t.shape[-1]) for t in pair)
-        torch.bmm(left.mT, right, out=place.unflatten(1, shape))
-    totals = parts.sum(0).split(sizes)
-    return [total.view(shape) for total, shape in zip(totals, shapes, strict=True)]
+    shape = left.shape[-1], right.shape[-1]
+    left, right = (t.reshape(len(out), -1, t.shape[-1]) for t in (left, right))
+    torch.bmm(left.mT, right, out=out.unflatten(1, shape))
 
 
 def primary_capsules_gpu(

@@ -16,26 +16,28 @@ from textcapsules.model.kernels.gpu.maths import jit, tl
 __all__ = ["margin_loss_gpu"]
 
 _CLASSES = 1024  # that a program reads at a time
+_LENGTHS = 4096  # of its texts, at a time: a small batch is one program's
 
 
 @jit
 def margin_rows(
-    length_ptr, target_ptr, loss_ptr, slope_ptr, E, length_row, target_row, share,
-    m_plus, m_minus, down_weight, BE: tl.constexpr,
+    length_ptr, target_ptr, loss_ptr, slope_ptr, N, E, length_row, target_row, share,
+    m_plus, m_minus, down_weight, BN: tl.constexpr, BE: tl.constexpr,
 ):  # fmt: skip
-    """Write one text's loss and the gradient of its lengths, both times `share`."""
-    row = tl.program_id(0).to(tl.int64)
-    total = tl.zeros((BE,), tl.float32)
+    """Write the loss of BN texts and the gradient of their lengths, times `share`."""
+    row = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)[:, None]
+    total = tl.zeros((BN, BE), tl.float32)
     for start in range(0, E, BE):
-        e = start + tl.arange(0, BE)
-        length = tl.load(length_ptr + row * length_row + e, mask=e < E, other=0.0)
-        target = tl.load(target_ptr + row * target_row + e, mask=e < E, other=0.0)
+        e = start + tl.arange(0, BE)[None, :]
+        inside = (row < N) & (e < E)
+        length = tl.load(length_ptr + row * length_row + e, mask=inside, other=0.0)
+        target = tl.load(target_ptr + row * target_row + e, mask=inside, other=0.0)
         short = target * tl.maximum(m_plus - length, 0.0)
         long = down_weight * (1 - target) * tl.maximum(length - m_minus, 0.0)
         loss = short * (m_plus - length) + long * (length - m_minus)
-        total += tl.where(e < E, loss, 0.0)
-        tl.store(slope_ptr + row * E + e, 2 * share * (long - short), mask=e < E)
-    tl.store(loss_ptr + row, share * tl.sum(total, 0))
+        total += tl.where(inside, loss, 0.0)
+        tl.store(slope_ptr + row * E + e, 2 * share * (long - short), mask=inside)
+    tl.store(loss_ptr + tl.program_id(0), share * tl.sum(tl.sum(total, 1), 0))
 
 
 class _Margin(torch.autograd.Function):
@@ -44,16 +46,18 @@ class _Margin(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, lengths: Tensor, targets: Tensor, *margins: float) -> Tensor:
         B, E = lengths.shape
-        losses, slope = lengths.new_empty(B), lengths.new_empty(B, E)
+        classes = min(_CLASSES, power_of_two(E))
+        texts = min(_LENGTHS // classes, power_of_two(B))
+        programs = -(-B // texts)
+        losses, slope = lengths.new_empty(programs), lengths.new_empty(B, E)
         rows = (lengths.stride(0), targets.stride(0))
-        block = min(_CLASSES, power_of_two(E))
         with torch.cuda.device_of(lengths):
             run(
-                margin_rows, (B,), lengths, targets, losses, slope, E, *rows, 1 / B,
-                *margins, BE=block,
+                margin_rows, (programs,), lengths, targets, losses, slope, B, E, *rows,
+                1 / B, *margins, BN=texts, BE=classes,
             )  # fmt: skip
         ctx.save_for_backward(slope)
-        return losses.sum()
+        return losses.view(()) if programs == 1 else losses.sum()
 
     @staticmethod
     @once_differentiable

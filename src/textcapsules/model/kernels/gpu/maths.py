@@ -43,7 +43,9 @@ except ImportError:  # the package imports without Triton; `route.supports` says
 # one of them is 1 or a multiple of 16; none of them counts what lies side by side in
 # memory, and loads and stores stay as wide as they were. Nor need the gradient of the
 # lengths, a few numbers per text, or the gain, one number, begin where 16 bytes do.
-SIZES = ("N", "P", "T", "W", "mask_b", "mask_w", "parts", "rows", "rows_each")
+SIZES = (
+    "N", "P", "T", "W", "mask_b", "mask_w", "parts", "rows", "rows_each", "more_rows",
+)  # fmt: skip
 SHORT = ("dlength_ptr", "gain_ptr")
 jit: Any = (
     triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=SHORT)

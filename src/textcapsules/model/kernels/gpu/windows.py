@@ -42,10 +42,11 @@ from textcapsules.model.kernels.gpu.maths import (
 
 # Children in a tile: 96, the paper's window, fills three of them.
 _TILE = 32
-_WARPS = 2
-# Per thread, where W is small: the compiler would take 230. With 96 it spills some, but
-# more windows fit on a multiprocessor; on an H200 that was the fastest of four.
-_REGISTERS = 96
+# Where W is small. One warp waits for no other, and sums over threads stay within it.
+# The compiler would take 254 registers of a thread; with 168 it spills some, but more
+# windows fit on a multiprocessor; on an H200 that was the fastest of nine.
+_WARPS, _REGISTERS = 1, 168
+_SMALL_TRANSFORM = 4096  # entries of W, padded
 
 
 @jit
@@ -256,10 +257,11 @@ def launch_constants(call: Call) -> dict:
     """Return the constants of the two window kernels, tiles included."""
     tiles = call.tiles()
     tile = min(_TILE, max(16, power_of_two(call.children)))
-    # So that W, which a program holds for a moment, takes 64 registers of a thread.
     held = tiles["BJ"] * tiles["BD"] * tiles["BH"]
-    warps = min(8, max(_WARPS, held // (64 * 32)))
-    registers = _REGISTERS if held <= 4096 else None
+    warps, registers = _WARPS, _REGISTERS
+    if held > _SMALL_TRANSFORM:
+        # So that W, which a program holds for a moment, takes 64 registers of a thread.
+        warps, registers = min(8, held // (64 * 32)), None
     even = call.children % tile == 0 and tiles["BD"] == call.transform.shape[1]
     launch = {"BI": tile, "EVEN": even, "num_warps": warps, "maxnreg": registers}
     return {**call.constants(), **tiles, **launch, "C": call.capsules.shape[2]}
