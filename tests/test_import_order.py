@@ -35,7 +35,7 @@ ORDER = """
     model.layers.local model.layers.routed model.layers model.network model.capsnet
     model.baselines model.baselines.pooled model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
-    model.baselines.build model.builder model.score model.classifier
+    model.baselines.build model.builder model.captured model.score model.classifier
     reasons.explanation reasons.couplings reasons.word_contributions reasons.methods
     reasons.attributions reasons.samples reasons.strengths reasons.phrases
     reasons.trials reasons.changes reasons.texts reasons.faithfulness reasons.choice

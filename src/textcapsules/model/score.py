@@ -1,4 +1,7 @@
-"""Score documents with a system: batched by length, returned in the given order."""
+"""Score documents with a system: batched by length, returned in the given order.
+
+Many texts are scored on a GPU by captured graphs (`captured`).
+"""
 
 from collections.abc import Sequence
 
@@ -7,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.captured import captured_scores, suits
 from textcapsules.model.network import Network
 from textcapsules.model.routing import expect_texts
 from textcapsules.text.batch import epoch_batches, make_batch
@@ -28,25 +32,33 @@ def score_documents(
     The orphan is left out. An empty document scores zero everywhere, even if padding or
     the biases of the network would give it a score.
     """
+    lengths = np.fromiter(map(len, documents), np.int64, len(documents))
     if isinstance(network, ClassicSystem):
         scores = network.scores(documents)
     else:
-        scores = score_batches(network, documents, batch_size)
-    scores[[len(ids) == 0 for ids in documents]] = 0
+        scores = score_batches(network, documents, lengths, batch_size)
+    scores[lengths == 0] = 0
     return scores
 
 
 @torch.inference_mode()
 def score_batches(
-    network: Network, documents: Sequence[NDArray], batch_size: int | None
+    network: Network,
+    documents: Sequence[NDArray],
+    lengths: NDArray,
+    batch_size: int | None,
 ) -> NDArray[np.float32]:
     """Score with a network, some documents at a time."""
     was_training, device = network.training, next(network.parameters()).device
+    if batch_size is None and suits(network, lengths):
+        network.eval()
+        scores = captured_scores(network).scores(network, documents, lengths)
+        network.train(was_training)
+        return scores
     if batch_size is None:  # few large batches on a GPU, where a launch costs most
         batch_size = 512 if device.type == "cuda" else 64
     network.eval()
     scores = np.zeros((len(documents), network.n_classes), dtype=np.float32)
-    lengths = [len(ids) for ids in documents]
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
     batches = epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False)
     with expect_texts(len(documents)):
