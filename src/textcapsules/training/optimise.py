@@ -4,9 +4,11 @@ Every epoch has the same number of steps (as many texts are joined in each), so 
 number of a step among all steps follows from its epoch and its place there.
 """
 
+import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,7 +31,7 @@ def make_optimiser(
 ) -> torch.optim.Adam:
     """Return Adam, or AdamW if weights decay."""
     kind = torch.optim.AdamW if config.train.weight_decay else torch.optim.Adam
-    return kind(
+    return without_compiler(kind)(
         [
             # A tensor, so that a captured step reads the rate set last.
             {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
@@ -38,6 +40,21 @@ def make_optimiser(
         fused=True,
         capturable=device.type == "cuda",
     )
+
+
+@cache
+def without_compiler(kind: type[torch.optim.Adam]) -> type[torch.optim.Adam]:
+    """Return an optimiser that does the same and does not import torch's compiler.
+
+    torch wraps some methods, so that its compiler leaves them alone, and the wrapping
+    imports the compiler: seconds in a new process that compiles nothing by it.
+    """
+    wrapped = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    methods: dict[str, Any] = {
+        name: inspect.unwrap(getattr(kind, name)) for name in wrapped
+    }
+    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods)
 
 
 def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:
