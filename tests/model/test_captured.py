@@ -108,10 +108,10 @@ def test_weights_changed_in_place_are_read_and_others_make_new_graphs() -> None:
 
 def test_a_failed_capture_leaves_plain_batches(caplog) -> None:
     class Fails(CapturedScores):
-        tried = 0
+        attempts = 0
 
         def capture(self, network, texts, tokens):
-            self.tried += 1
+            self.attempts += 1
             raise RuntimeError("not permitted when stream is capturing\nmore")
 
     model, documents, kept = network("cpu"), texts(), Fails()
@@ -119,7 +119,7 @@ def test_a_failed_capture_leaves_plain_batches(caplog) -> None:
     for _ in range(4):
         found = by_graphs(kept, model, documents)
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert kept.tried == 1
+    assert kept.attempts == 1
     assert caplog.text.count("not permitted when stream is capturing") == 1
 
 

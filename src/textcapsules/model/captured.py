@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.network import Network
+from textcapsules.model.routing import has_triton
 
 __all__ = ["CapturedScores", "captured_scores", "cut_batches", "suits"]
 
@@ -97,6 +98,7 @@ class CapturedScores:
     def __init__(self) -> None:
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.warm: set[tuple[int, int]] = set()  # shapes scored without a graph
+        self.tried: set[tuple[int, int]] = set()  # shapes whose kernels are compiled
         self.pool: Any = None  # memory that the graphs share
         self.seen: Any = None  # what the graphs have recorded: see `fingerprint`
         self.refused = False  # a capture has failed
@@ -115,10 +117,31 @@ class CapturedScores:
         scores = np.empty((len(documents), network.n_classes), dtype=np.float32)
         with self.lock:
             self.look_at(network, documents[0].shape[1:])
+            self.compile_kernels(network, lengths[order])
             for part in parts_of(order, lengths):
                 chosen = [documents[row] for row in part]
                 scores[part] = self.score_part(network, chosen, lengths[part])
         return scores
+
+    def compile_kernels(self, network: Network, lengths: NDArray) -> None:
+        """Compile what texts of rising lengths need, side by side if it is new."""
+        if not self.words.is_cuda or not has_triton():
+            return
+        from textcapsules.model.kernels.gpu.compile import compile_planned, planned
+
+        try:
+            with planned(backward=False) as launches:
+                self.dry_run(network, lengths)
+            compile_planned(launches)
+        except Exception as error:  # then they are compiled where they are launched
+            log.debug("compiling ahead: %s", error)
+
+    def dry_run(self, network: Network, lengths: NDArray) -> None:
+        """Go once through every new shape of batches of texts of rising lengths."""
+        for *_, texts, tokens in cut_batches(lengths, network.length_step):
+            if (texts, tokens) not in self.tried:
+                self.tried.add((texts, tokens))
+                self.gathered(network, texts, tokens)
 
     def look_at(self, network: Network, columns: tuple[int, ...]) -> None:
         """Drop the graphs if the network or the texts are not as they recorded them."""
@@ -126,6 +149,7 @@ class CapturedScores:
             return
         self.graphs.clear()
         self.warm.clear()
+        self.tried.clear()
         self.pool, self.seen = None, seen
         device = next(network.parameters()).device
         self.words = torch.zeros(

@@ -36,6 +36,7 @@ from textcapsules.model.classifier import (
 from textcapsules.model.network import Network
 from textcapsules.reasons.choice import measure_reasons
 from textcapsules.text.encoder_training import LearningEncoder
+from textcapsules.training.ahead import compile_ahead
 from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.checkpoint import (
     LastEpoch,
@@ -280,6 +281,9 @@ def run_epochs(
     """Train a network epoch by epoch, with checkpoints from time to time."""
     config, device = prepared.config, next(network.parameters()).device
     goal, begun = config.train.start_length, last.path.exists()
+    scored = [dev.dev.documents, dev.joined.documents if dev.joined else []]
+    scale = bool(goal) and not begun
+    compile_ahead(network, config, prepared.train, scored, device, scale=scale)
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
