@@ -2,25 +2,23 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from textcapsules.training.optimise import without_compiler
 
-STEP = """
-import sys, torch
-from torch import nn
-from textcapsules.config import preset
-from textcapsules.training.optimise import make_optimiser
+TRAINING = """
+import sys, tempfile
+from pathlib import Path
+from textcapsules.training.run import train
+sys.path.insert(0, sys.argv[2])
+from toy import tiny_config, toy_file
 
-network = nn.Linear(3, 2)
-optimiser = make_optimiser(network, preset("paper"), torch.device("cpu"))
-network(torch.ones(1, 3)).sum().backward()
-nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-optimiser.step()
-optimiser.zero_grad(set_to_none=True)
-assert optimiser.state_dict()["state"]
+folder = Path(tempfile.mkdtemp(dir=sys.argv[1]))
+options = {"epochs": 1, "clip_norm": 1.0, "average_weights": 0.9}
+train(tiny_config(toy_file(folder), train=options), folder / "model")
 sys.exit("torch._dynamo" in sys.modules)
 """
 
@@ -44,5 +42,7 @@ def test_steps_are_those_of_torchs_own_optimiser(kind) -> None:
 
 
 @pytest.mark.slow  # a process of its own
-def test_a_step_does_not_import_torchs_compiler() -> None:
-    subprocess.run([sys.executable, "-c", STEP], check=True)
+def test_a_training_does_not_import_torchs_compiler(tmp_path) -> None:
+    tests = Path(__file__).parents[1]
+    words = [sys.executable, "-c", TRAINING, str(tmp_path), str(tests)]
+    subprocess.run(words, check=True)

@@ -77,8 +77,9 @@ def plain_batches(
 
 @torch.inference_mode()
 def dry_scores(network: Network, documents: Sequence[NDArray]) -> None:
-    """Run the network on the batches of `score_documents`, one of each shape, for what
-    they ask for. The scores are dropped, and the network is left in evaluation.
+    """Run the network on batches as of `score_documents`, for what they ask for.
+
+    The scores are dropped, and the network is left in evaluation.
     """
     network.eval()
     lengths = np.fromiter(map(len, documents), np.int64, len(documents))

@@ -7,6 +7,7 @@ a kernel, and changes nothing: no weight, no random number, no precision.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,7 +113,7 @@ def lengths_tried(documents: Sequence[NDArray], step: int) -> list[int]:
 @contextmanager
 def same_precision(network: Network) -> Iterator[None]:
     """Give the network's kernels and the GPU libraries back their precision."""
-    libraries = torch.backends.cuda.matmul, torch.backends.cudnn
+    libraries: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
     allowed = [library.allow_tf32 for library in libraries]
     layers = [m for m in network.modules() if hasattr(m, "precision")]
     before = [layer.precision for layer in layers]
@@ -140,7 +141,11 @@ def dry_scale(
 
 
 def dry_step(
-    network: Network, config: RunConfig, train: Encoded, tokens: int, device: torch.device
+    network: Network,
+    config: RunConfig,
+    train: Encoded,
+    tokens: int,
+    device: torch.device,
 ) -> None:
     """Go through a step with texts of about this length, without an update."""
     size = config.train.batch_size

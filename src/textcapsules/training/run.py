@@ -419,12 +419,13 @@ def environment(network: System) -> dict[str, Any]:
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Let torch take deterministic algorithms, and warn where it has none."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode()
+    # As `use_deterministic_algorithms`, which imports torch's compiler besides.
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=True)
+        torch.set_deterministic_debug_mode(before)
 
 
 def summary_writer() -> Any:

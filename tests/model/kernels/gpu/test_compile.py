@@ -12,8 +12,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from textcapsules.model.kernels.gpu import call  # noqa: E402
-from textcapsules.model.kernels.gpu import compile as ahead  # noqa: E402
+from textcapsules.model.kernels.gpu import call
+from textcapsules.model.kernels.gpu import compile as ahead
 
 needs_forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 # Compiles for an H200 without one: a driver that tells of it, and loads nothing.

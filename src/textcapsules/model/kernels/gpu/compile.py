@@ -5,9 +5,9 @@ start of a machine's first training. `planned` runs a computation without launch
 kernel and notes which ones it would launch; `compile_planned` compiles them, each in a
 process of its own. Threads would wait for each other, since Triton's compiler holds the
 interpreter's lock. The processes are forks that only compile and write to Triton's
-cache on disk: they do not touch the GPU, which a fork may not, and end at once. Whatever
-goes wrong in one of them, its kernel is compiled where it is launched, as without all
-this.
+cache on disk: they do not touch the GPU, which a fork may not, and end at once.
+Whatever goes wrong in one of them, its kernel is compiled where it is launched, as
+without all this.
 """
 
 import gc
@@ -87,8 +87,8 @@ def is_on_disk(key: str) -> bool:
         from triton.runtime.cache import get_cache_manager
 
         name = hashlib.sha256(key.encode("utf-8")).hexdigest()
-        folder = Path(get_cache_manager(name).cache_dir)
-        return any(folder.glob("__grp__*.json"))
+        manager: Any = get_cache_manager(name)
+        return any(Path(manager.cache_dir).glob("__grp__*.json"))
     except Exception:  # another Triton, or another cache: then it is compiled
         return False
 
