@@ -12,6 +12,7 @@ from textcapsules.model.builder import build_network
 from textcapsules.model.captured import CapturedScores, captured_scores, cut_batches
 from textcapsules.model.layers import set_precision
 from textcapsules.model.score import score_documents
+from textcapsules.training.steps import GraphSteps
 from toy import TINY_MODEL
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,6 +55,8 @@ class FakeCaptures(CapturedScores):
     """Captured scores whose graphs need no GPU."""
 
     def capture(self, network, texts, tokens):
+        assert not torch.is_inference_mode_enabled()
+        assert not torch.is_grad_enabled()
         graph = FakeGraph(lambda: self.gathered(network, texts, tokens))
         graph.scores.fill_(-7)  # a capture computes nothing
         return graph, graph.scores
@@ -160,6 +163,32 @@ def test_graphs_are_kept_as_long_as_their_network() -> None:
     del model
     gc.collect()
     assert len(captured._kept) < n_kept
+
+
+def test_a_dry_run_before_changes_nothing() -> None:
+    model, documents, kept = network("cpu"), texts(), FakeCaptures()
+    expected = score_documents(model, documents, batch_size=7)
+    with torch.inference_mode():
+        kept.look_at(model, ())
+        kept.dry_run(model, np.sort([len(ids) for ids in documents]))
+    for _ in range(3):
+        found = by_graphs(kept, model, documents)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@needs_gpu
+def test_a_gpu_trains_by_graphs_after_scoring_by_graphs() -> None:
+    scored = network()
+    for _ in range(3):
+        score_documents(scored, texts())
+    config = preset("paper").replace(model={**TINY_MODEL, "dropout": 0.5})
+    documents = [ids for ids in texts(64) if len(ids)]
+    targets = np.eye(3, dtype=np.float32)[[len(ids) % 3 for ids in documents]]
+    trained = build_network(config.model, n_words=50, n_classes=3, max_tokens=90)
+    steps = GraphSteps(config, trained.to("cuda"), torch.device("cuda"))
+    batches = [np.arange(25)] * 4
+    assert all(x.isfinite() for x in steps.run(documents, targets, batches, 0))
+    assert steps.graphs
 
 
 @needs_gpu

@@ -115,7 +115,9 @@ class CapturedScores:
         """
         order = np.argsort(lengths, kind="stable")
         scores = np.empty((len(documents), network.n_classes), dtype=np.float32)
-        with self.lock:
+        # No inference mode: it would mark memory that all captures share, such as the
+        # state of the random generator, as not to be changed by a later training.
+        with self.lock, torch.inference_mode(False), torch.no_grad():
             self.look_at(network, documents[0].shape[1:])
             self.compile_kernels(network, lengths[order])
             for part in parts_of(order, lengths):
@@ -152,10 +154,10 @@ class CapturedScores:
         self.tried.clear()
         self.pool, self.seen = None, seen
         device = next(network.parameters()).device
-        self.words = torch.zeros(
-            WORDS_AT_ONCE, *columns, device=device, dtype=torch.int32
-        )
-        self.places = torch.zeros(2, BATCH_TEXTS, device=device, dtype=torch.int64)
+        with torch.inference_mode(False):
+            shape = WORDS_AT_ONCE, *columns
+            self.words = torch.zeros(shape, device=device, dtype=torch.int32)
+            self.places = torch.zeros(2, BATCH_TEXTS, device=device, dtype=torch.int64)
 
     def score_part(
         self, network: Network, documents: Sequence[NDArray], lengths: NDArray
