@@ -56,7 +56,8 @@ def compile_ahead(
     if device.type != "cuda" or not has_triton() or not needs_kernels(network):
         return
     lengths = lengths_tried(train.documents, network.length_step)
-    run = repr((config.model, config.loss, config.train, network.n_classes, lengths))
+    each = config.train.precision, config.train.batch_size, network.n_classes, scale
+    run = repr((config.model, config.loss, each, lengths))  # not the seed
     if run in _done:
         return
     from textcapsules.model.kernels.gpu.compile import compile_planned, planned
