@@ -8,6 +8,7 @@ to compute otherwise, they are dropped.
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -117,7 +118,8 @@ class CapturedScores:
         scores = np.empty((len(documents), network.n_classes), dtype=np.float32)
         # No inference mode: it would mark memory that all captures share, such as the
         # state of the random generator, as not to be changed by a later training.
-        with self.lock, torch.inference_mode(False), torch.no_grad():
+        device = next(network.parameters()).device
+        with self.lock, current(device), torch.inference_mode(False), torch.no_grad():
             self.look_at(network, documents[0].shape[1:])
             self.compile_kernels(network, lengths[order])
             for part in parts_of(order, lengths):
@@ -229,6 +231,11 @@ class CapturedScores:
         ids = self.words[(starts + offsets) * mask]  # (B, T) or (B, T, F)
         inside = mask.view(*mask.shape, *[1] * (ids.ndim - 2))
         return network(ids.long() * inside, mask).scores.float()
+
+
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which captures are made on a device, where it is a GPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def parts_of(order: NDArray, lengths: NDArray) -> Iterator[NDArray]:

@@ -17,12 +17,20 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from signal import SIGKILL
 from threading import Lock, get_ident
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from textcapsules.model.kernels.gpu import call
 from textcapsules.model.kernels.gpu.maths import triton
@@ -57,8 +65,9 @@ def compile_planned(launches: list[call.Launch], processes: int | None = None) -
     from triton.runtime._async_compile import AsyncCompileMode
 
     crew = Forks(processes or usable_cores())
+    device = device_of(launches)
     # A kernel that cannot be compiled fails again, and says so, where it is launched.
-    with AsyncCompileMode(crew, ignore_errors=True) as mode:
+    with current(device), AsyncCompileMode(crew, ignore_errors=True) as mode:
         try:
             # The longest take the longest to compile: they begin first.
             for launch in sorted(launches, key=lambda each: -len(each.kernel.src)):
@@ -68,10 +77,30 @@ def compile_planned(launches: list[call.Launch], processes: int | None = None) -
         finally:
             crew.cancel()
     kernels = [future.result(True) for future in mode.future_kernels.values()]
-    for kernel in kernels:
+
+    def load(kernel: Any) -> None:
         if kernel is not None:
-            _ = kernel.run  # loads it, and the C code that launches it
+            with current(device):
+                _ = kernel.run  # compiles the C code that launches it, if no fork could
+
+    with ThreadPoolExecutor(crew.processes) as pool:
+        for _ in pool.map(load, kernels):
+            pass
     return len(kernels)
+
+
+def device_of(launches: list[call.Launch]) -> torch.device | None:
+    """Return the GPU of the tensors; None where there is none."""
+    for launch in launches:
+        for each in launch.arguments:
+            if isinstance(each, Tensor) and each.is_cuda:
+                return each.device
+    return None
+
+
+def current(device: torch.device | None) -> AbstractContextManager[Any]:
+    """Return a context in which a thread uses a GPU."""
+    return nullcontext() if device is None else torch.cuda.device(device)
 
 
 def usable_cores() -> int:
