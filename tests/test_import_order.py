@@ -30,12 +30,13 @@ ORDER = """
     model.kernels.cpu.maths model.kernels.cpu.forward model.kernels.cpu.backward
     model.kernels.cpu.route
     model.kernels.gpu model.kernels.gpu.maths model.kernels.gpu.call
-    model.kernels.gpu.windows model.kernels.gpu.chunks model.kernels.gpu.route
-    model.kernels.gpu.capsules model.kernels.gpu.losses model.routing
+    model.kernels.gpu.compile model.kernels.gpu.windows model.kernels.gpu.chunks
+    model.kernels.gpu.route model.kernels.gpu.capsules model.kernels.gpu.losses
+    model.routing
     model.layers.local model.layers.routed model.layers model.network model.capsnet
     model.baselines model.baselines.pooled model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
-    model.baselines.build model.builder model.score model.classifier
+    model.baselines.build model.builder model.captured model.score model.classifier
     reasons.explanation reasons.couplings reasons.word_contributions reasons.methods
     reasons.attributions reasons.samples reasons.strengths reasons.phrases
     reasons.trials reasons.changes reasons.texts reasons.faithfulness reasons.choice
@@ -43,7 +44,8 @@ ORDER = """
     training training.losses training.metrics training.calibrate training.resolve
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint
-    training.start training.steps training.loop training.folder training.run
+    training.start training.steps training.ahead training.loop training.folder
+    training.run
     inference inference.evaluate inference.suspects inference.compare.rivals
     inference.compare.judge inference.compare.time_plan inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray

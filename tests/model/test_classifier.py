@@ -263,6 +263,18 @@ def test_names_come_strongest_first():
     )
 
 
+def test_names_of_many_texts_are_those_of_each():
+    classifier = toy_classifier("multi-label")
+    draw = np.random.default_rng(0)
+    scores = draw.integers(0, 4, (50, 3)).astype(np.float32)  # with ties
+    chosen = draw.random((50, 3)) < 0.5
+    names = classifier.labels.names
+    for row, given in enumerate(classifier.names_of_each(scores, chosen)):
+        order = sorted(range(3), key=lambda j: -scores[row, j])
+        assert given == tuple(names[j] for j in order if chosen[row, j])
+    assert classifier.names_of_each(scores[:0], chosen[:0]) == []
+
+
 # Folders that are no model.
 
 

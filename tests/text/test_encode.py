@@ -10,7 +10,7 @@ from textcapsules.base.errors import DataError
 from textcapsules.config import RunConfig
 from textcapsules.text import encode
 from textcapsules.text.batch import make_batch
-from textcapsules.text.encode import Encoder, drop_unreadable, word_ids
+from textcapsules.text.encode import Encoder, count_words, drop_unreadable, word_ids
 from textcapsules.text.vocabulary import TextTokenizer
 from textcapsules.training.join import join_documents
 
@@ -63,6 +63,21 @@ def test_rows_with_structure_are_judged_by_their_words() -> None:
     assert encoded[0] is known
     assert encoded[1].shape == (0, 2)
     assert word_ids(known).tolist() == [7, 1]
+
+
+def test_words_are_counted_text_by_text() -> None:
+    draw = np.random.default_rng(0)
+    texts = [draw.integers(0, 6, n).astype(np.int32) for n in (0, 3, 0, 7, 1, 40, 0)]
+    goes_on = np.array([False, False, False, True, False, True])  # rows 3 and 5
+    known, words = count_words(texts, 2, goes_on)
+    assert known.tolist() == [int(np.isin(ids, (2, 4)).sum()) for ids in texts]
+    unknown = words - known
+    assert unknown.tolist() == [int((ids == 1).sum()) for ids in texts]
+    assert [len(each) for each in count_words([])] == [0, 0]
+    kept = drop_unreadable(texts, 4)
+    assert [len(ids) for ids in kept] == [
+        len(ids) if any(row >= 4 for row in ids) else 0 for ids in texts
+    ]
 
 
 @pytest.mark.usefixtures("fake")

@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from textcapsules.base.errors import ModelFolderError
+from textcapsules.text import outside
 from textcapsules.text.outside import (
     FEW_TEXTS,
     Contrast,
@@ -58,6 +59,22 @@ def test_surprisals_are_those_of_smoothed_counts_in_sixteenths():
     # Two words: the known one, and the prior in place of the unknown one.
     expected = (surprisal(3) ** 2 + 3 * rule.prior) / 4
     assert rule.limit == pytest.approx(expected)
+
+
+def test_evidence_of_a_text_does_not_depend_on_company(monkeypatch):
+    draw = np.random.default_rng(0)
+    table = draw.integers(0, 250, 200).astype(np.uint8)
+    rule = OutsideRule(table, prior=31.7, limit=20.0)
+    lengths = (0, 5, 1, 300, 0, 129, 8, 17, 2, 0)
+    texts = [draw.integers(1, 200, n).astype(np.int32) for n in lengths]
+    alone = []
+    for text in texts:
+        squares = (table[text] / 16) ** 2
+        added = 3 * 31.7 - squares.max() if len(text) else 0.0
+        alone.append((squares.sum() + added) / (len(text) + 2) if len(text) else 31.7)
+    assert rule.evidence(texts, WORDS).tolist() == alone  # to the last bit
+    monkeypatch.setattr(outside, "TEXTS_AT_ONCE", 3)
+    assert rule.evidence(texts, WORDS).tolist() == alone
 
 
 def test_length_adds_no_evidence_and_one_word_is_none():

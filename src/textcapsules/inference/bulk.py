@@ -67,7 +67,7 @@ def label_batch(
         threshold=decision.threshold,
         outside=outside if decision.refuse else None,
     )
-    labels = [classifier.names(*row) for row in zip(scores, chosen, strict=True)]
+    labels = classifier.names_of_each(scores, chosen)
     columns: dict[str, Any] = {
         PREDICTED: [list(names) for names in labels],
         OUTSIDE: outside,

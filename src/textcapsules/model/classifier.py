@@ -14,6 +14,7 @@ pickles.
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -309,9 +310,11 @@ class TextClassifier:
             each.tolist() for each in (read.known, read.words, read.outside)
         )
         names = self.labels.names
+        given = self.names_of_each(read.scores, decided)
+        columns = zip(given, read.scores, known, words, outside, strict=True)
         predictions = Predictions(
-            Prediction(self.names(row, decided[n]), row, known[n], words[n], names, out)
-            for n, (row, out) in enumerate(zip(read.scores, outside, strict=True))
+            Prediction(labels, row, n_known, n_words, names, out)
+            for labels, row, n_known, n_words, out in columns
         )
         return predictions[0] if is_single else predictions
 
@@ -398,8 +401,16 @@ class TextClassifier:
 
     def names(self, scores: NDArray, chosen: NDArray) -> tuple[str, ...]:
         """Return the names of the chosen classes of one text, strongest first."""
-        order = np.argsort(-scores, kind="stable")
-        return tuple(self.labels.names[j] for j in order if chosen[j])
+        return self.names_of_each(scores[None], chosen[None])[0]
+
+    def names_of_each(
+        self, scores: NDArray, chosen: NDArray[np.bool_]
+    ) -> list[tuple[str, ...]]:
+        """Return what `names` does of every text, from scores and choices (N, J)."""
+        order = np.argsort(-scores, axis=1, kind="stable")
+        picked = np.take_along_axis(chosen, order, 1)
+        names = (self.labels.names[j] for j in order[picked].tolist())
+        return [tuple(islice(names, n)) for n in picked.sum(1).tolist()]
 
     def save(self, folder: Path | str) -> None:
         """Write the model folder, its record last: a folder that has it is whole."""

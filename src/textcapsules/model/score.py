@@ -1,4 +1,7 @@
-"""Score documents with a system: batched by length, returned in the given order."""
+"""Score documents with a system: batched by length, returned in the given order.
+
+Many texts are scored on a GPU by captured graphs (`captured`).
+"""
 
 from collections.abc import Sequence
 
@@ -7,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.model.baselines.classic import ClassicSystem
+from textcapsules.model.captured import captured_scores, suits
 from textcapsules.model.network import Network
 from textcapsules.model.routing import expect_texts
 from textcapsules.text.batch import epoch_batches, make_batch
 from textcapsules.text.encode import drop_unreadable
 
-__all__ = ["drop_unreadable", "highest", "past", "score_documents"]
+__all__ = ["drop_unreadable", "dry_scores", "highest", "past", "score_documents"]
 
 CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its odds are taken
 
@@ -28,33 +32,70 @@ def score_documents(
     The orphan is left out. An empty document scores zero everywhere, even if padding or
     the biases of the network would give it a score.
     """
+    lengths = np.fromiter(map(len, documents), np.int64, len(documents))
     if isinstance(network, ClassicSystem):
         scores = network.scores(documents)
     else:
-        scores = score_batches(network, documents, batch_size)
-    scores[[len(ids) == 0 for ids in documents]] = 0
+        scores = score_batches(network, documents, lengths, batch_size)
+    scores[lengths == 0] = 0
     return scores
 
 
 @torch.inference_mode()
 def score_batches(
-    network: Network, documents: Sequence[NDArray], batch_size: int | None
+    network: Network,
+    documents: Sequence[NDArray],
+    lengths: NDArray,
+    batch_size: int | None,
 ) -> NDArray[np.float32]:
     """Score with a network, some documents at a time."""
     was_training, device = network.training, next(network.parameters()).device
-    if batch_size is None:  # few large batches on a GPU, where a launch costs most
-        batch_size = 512 if device.type == "cuda" else 64
     network.eval()
+    if batch_size is None and suits(network, lengths):
+        scores = captured_scores(network).scores(network, documents, lengths)
+        network.train(was_training)
+        return scores
     scores = np.zeros((len(documents), network.n_classes), dtype=np.float32)
-    lengths = [len(ids) for ids in documents]
     nothing = np.zeros((len(documents), 0), dtype=np.float32)  # no targets to carry
-    batches = epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False)
+    batches = plain_batches(lengths, batch_size, device)
     with expect_texts(len(documents)):
         for rows in batches:
             batch = make_batch(documents, nothing, rows).to(device)
             scores[rows] = network(batch.ids, batch.mask).scores.float().cpu().numpy()
     network.train(was_training)
     return scores
+
+
+def plain_batches(
+    lengths: NDArray, batch_size: int | None, device: torch.device
+) -> list[NDArray]:
+    """Return the rows of each batch: few large ones on a GPU, where launches cost."""
+    if batch_size is None:
+        batch_size = 512 if device.type == "cuda" else 64
+    return epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False)
+
+
+@torch.inference_mode()
+def dry_scores(network: Network, documents: Sequence[NDArray]) -> None:
+    """Run the network on batches as of `score_documents`, for what they ask for.
+
+    The scores are dropped, and the network is left in evaluation.
+    """
+    network.eval()
+    lengths = np.fromiter(map(len, documents), np.int64, len(documents))
+    if not len(documents):
+        return
+    device = next(network.parameters()).device
+    if suits(network, lengths):
+        kept = captured_scores(network)
+        kept.look_at(network, documents[0].shape[1:])
+        kept.dry_run(network, np.sort(lengths))
+        return
+    nothing = np.zeros((len(documents), 0), dtype=np.float32)
+    batches = plain_batches(lengths, None, device)
+    for rows in batches[:: max(1, len(batches) - 1)]:  # the shortest and the longest
+        batch = make_batch(documents, nothing, rows).to(device)
+        network(batch.ids, batch.mask)
 
 
 def past(

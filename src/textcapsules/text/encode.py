@@ -99,9 +99,35 @@ def drop_unreadable(
     documents: Sequence[NDArray], first_word: int = UNK_ID + 1
 ) -> list[NDArray]:
     """Empty the documents without a single known word: they tell nothing."""
-    return [
-        ids if (word_ids(ids) >= first_word).any() else ids[:0] for ids in documents
-    ]
+    rows, lengths = joined_words(documents)
+    known = counts_within(rows >= first_word, lengths).tolist()
+    return [ids if n else ids[:0] for ids, n in zip(documents, known, strict=True)]
+
+
+def joined_words(
+    documents: Sequence[NDArray],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the word numbers of all documents one after the other, and their lengths.
+
+    A few operations on all words take less time than a few on every document.
+    """
+    words = [word_ids(ids) for ids in documents]
+    lengths = np.fromiter(map(len, words), np.int64, len(words))
+    return np.concatenate([np.zeros(0, np.int32), *words]), lengths
+
+
+def counts_within(
+    flags: NDArray[np.bool_], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many flags are set within each document.
+
+    >>> counts_within(np.array([True, False, True, True]), np.array([2, 0, 2]))
+    array([1, 0, 2])
+    """
+    counts, firsts = np.zeros_like(lengths), np.cumsum(lengths) - lengths
+    if (some := lengths > 0).any():
+        counts[some] = np.add.reduceat(flags, firsts[some], dtype=np.int64)
+    return counts
 
 
 def spelling_options(
@@ -139,17 +165,12 @@ def count_words(
     >>> count_words([np.array([2, 1, 7]), np.array([1]), np.array([], np.int32)])
     WordCounts(known=array([2, 0, 0]), words=array([3, 1, 0]))
     """
-
-    def count_known(ids: NDArray) -> int:
-        rows = word_ids(ids)
-        rows = rows[rows >= first_word]
-        goes_on = 0 if continues is None else np.count_nonzero(continues[rows])
-        return len(rows) - int(goes_on)
-
-    known = [count_known(ids) for ids in documents]
-    unknown = [np.count_nonzero(word_ids(ids) == UNK_ID) for ids in documents]
-    n_known = np.array(known, np.int64)
-    return WordCounts(n_known, n_known + np.array(unknown, np.int64))
+    rows, lengths = joined_words(documents)
+    is_known = rows >= first_word
+    if continues is not None:
+        is_known[is_known] = ~continues[rows[is_known]]
+    known = counts_within(is_known, lengths)
+    return WordCounts(known, known + counts_within(rows == UNK_ID, lengths))
 
 
 class Encoder:
@@ -203,7 +224,12 @@ class Encoder:
         """Return the documents of texts whose word numbers are known (`cut_ids`)."""
         documents = drop_unreadable(ids, self.tokenizer.first_word)
         if self.config.text.unknown != "keep":
-            documents = [document[document != UNK_ID] for document in documents]
+            rows, lengths = joined_words(documents)
+            unknown = counts_within(rows == UNK_ID, lengths).tolist()
+            documents = [
+                ids[ids != UNK_ID] if n else ids
+                for ids, n in zip(documents, unknown, strict=True)
+            ]
         return self.with_structure(texts, documents, labels)
 
     def with_structure(

@@ -51,6 +51,7 @@ FEW_OF_LABEL = 5  # a label with fewer dev texts weighs less than others
 NORMAL_QUANTILE = 2.326  # deviations above the mean past which lies that share
 PRIOR_WORDS = 2
 SMOOTHING = 0.5  # the count of a word that training never saw
+TEXTS_AT_ONCE = 4096  # bounds the memory of their units' values
 FAR = 3.25  # deviations above the mean of the dev texts' surprisal
 STEPS = 16  # a surprisal is stored in sixteenths, as one byte: up to 15.9
 MAX_CONTRAST = 5.0  # of a word, either way; stored in sixteenths too
@@ -188,12 +189,35 @@ def text_means(
         prior: the value of an average unit.
     """
     means = np.full(len(texts), prior)
-    for row, units in enumerate(texts):
-        own = values[units]
-        if len(own):
-            average = (1 + PRIOR_WORDS) * prior - own.max()
-            means[row] = (own.sum() + average) / (len(own) + PRIOR_WORDS)
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    n_parts = len(texts) // TEXTS_AT_ONCE + 1
+    for rows in np.array_split(np.flatnonzero(lengths), n_parts):
+        if len(rows):
+            units = np.concatenate([texts[row] for row in rows])
+            means[rows] = some_means(values[units], lengths[rows], prior)
     return means
+    rows, n_units = np.flatnonzero(lengths), lengths[lengths > 0]
+    ends = np.cumsum(n_units)
+    own = values[np.concatenate([texts[row] for row in rows])]
+    # Each text's sum begins with a zero: so it is rounded like the sum of it alone.
+    firsts = ends - n_units
+    padded = np.insert(own, firsts, 0.0)
+    sums = np.add.reduceat(padded, firsts + np.arange(len(rows)))
+    average = (1 + PRIOR_WORDS) * prior - np.maximum.reduceat(own, firsts)
+    means[rows] = (sums + average) / (n_units + PRIOR_WORDS)
+    return means
+
+
+def some_means(
+    values: NDArray[np.float64], lengths: NDArray[np.int64], prior: float
+) -> NDArray[np.float64]:
+    """Return `text_means` of texts that have units, from the values of all of these."""
+    firsts = np.cumsum(lengths) - lengths
+    # Each sum begins with a zero: so it is rounded like the sum of that text alone.
+    places = firsts + np.arange(len(lengths))
+    sums = np.add.reduceat(np.insert(values, firsts, 0.0), places)
+    average = (1 + PRIOR_WORDS) * prior - np.maximum.reduceat(values, firsts)
+    return (sums + average) / (lengths + PRIOR_WORDS)
 
 
 def count_units(tokenizer: TextTokenizer | PieceTokenizer) -> int:

@@ -16,6 +16,7 @@ A module imports only from those above it:
 `checkpoint`: the state of a run, to go on with it
 `start`: capsules scaled to a length before the first step
 `steps`: one pass over the texts, also as CUDA graphs
+`ahead`: a training's kernels, compiled at the same time
 `loop`: epochs, each with a record
 `folder`: whose folder it is, and its lock
 `run`: all of it together

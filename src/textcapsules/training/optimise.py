@@ -4,11 +4,12 @@ Every epoch has the same number of steps (as many texts are joined in each), so 
 number of a step among all steps follows from its epoch and its place there.
 """
 
+import inspect
 import itertools
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ __all__ = [
 
 PIECE = 8192  # numbers
 FEW = 2**20  # weights: more of them fill a GPU anyway
+# As torch wraps it, it would import torch's compiler; see `without_compiler`.
+PLAIN_STEP: Any = inspect.unwrap(torch.optim.Adam.step)
 
 
 class PiecewiseAdam(torch.optim.Adam):
@@ -42,7 +45,7 @@ class PiecewiseAdam(torch.optim.Adam):
         """Update the weights; more than `FEW` of them as `Adam` does."""
         weights = itertools.chain(*(group["params"] for group in self.param_groups))
         if closure is not None or sum(p.numel() for p in weights) > FEW:
-            return super().step(closure)
+            return PLAIN_STEP(self, closure)
         for group in self.param_groups:
             parts: tuple[list[Tensor], ...] = ([], [], [], [], [], [])
             self._init_group(group, *parts)
@@ -77,19 +80,36 @@ def make_optimiser(
     network: nn.Module, config: RunConfig, device: torch.device
 ) -> torch.optim.Adam:
     """Return Adam, or AdamW if weights decay."""
-    decays = bool(config.train.weight_decay)
-    kind: Any = torch.optim.AdamW if decays else torch.optim.Adam
+    kind: type[torch.optim.Adam] = torch.optim.AdamW
+    options: dict[str, Any] = {"fused": True, "capturable": device.type == "cuda"}
     if device.type == "cuda":
-        kind = partial(PiecewiseAdam, decoupled_weight_decay=decays)
-    return kind(
+        kind = PiecewiseAdam
+        options["decoupled_weight_decay"] = bool(config.train.weight_decay)
+    elif not config.train.weight_decay:
+        kind = torch.optim.Adam
+    return without_compiler(kind)(
         [
             # A tensor, so that a captured step reads the rate set last.
             {**group, "lr": torch.tensor(config.train.learning_rate, device=device)}
             for group in parameter_groups(network, config)
         ],
-        fused=True,
-        capturable=device.type == "cuda",
+        **options,
     )
+
+
+@cache
+def without_compiler(kind: type[torch.optim.Adam]) -> type[torch.optim.Adam]:
+    """Return an optimiser that does the same and does not import torch's compiler.
+
+    torch wraps some methods, so that its compiler leaves them alone, and the wrapping
+    imports the compiler: seconds in a new process that compiles nothing by it.
+    """
+    wrapped = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    methods: dict[str, Any] = {
+        name: inspect.unwrap(getattr(kind, name)) for name in wrapped
+    }
+    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods)
 
 
 def parameter_groups(network: nn.Module, config: RunConfig) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ from textcapsules.model.classifier import (
 from textcapsules.model.network import Network
 from textcapsules.reasons.choice import measure_reasons
 from textcapsules.text.encoder_training import LearningEncoder
+from textcapsules.training.ahead import compile_ahead
 from textcapsules.training.calibrate import UNCALIBRATED
 from textcapsules.training.checkpoint import (
     LastEpoch,
@@ -284,6 +285,9 @@ def run_epochs(
     """Train a network epoch by epoch, with checkpoints from time to time."""
     config, device = prepared.config, next(network.parameters()).device
     goal, begun = config.train.start_length, last.path.exists()
+    scored = [dev.dev.documents, dev.joined.documents if dev.joined else []]
+    scale = bool(goal) and not begun
+    compile_ahead(network, config, prepared.train, scored, device, scale=scale)
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)
@@ -420,16 +424,17 @@ def environment(network: System) -> dict[str, Any]:
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Let torch take deterministic algorithms, and warn where it has none."""
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.get_deterministic_debug_mode()
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # As `use_deterministic_algorithms`, which imports torch's compiler besides.
+    torch.set_deterministic_debug_mode("warn")
     # Nothing here reads memory that it has not written: one launch less per tensor.
     memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=True)
+        torch.set_deterministic_debug_mode(before)
         memory.fill_uninitialized_memory = filled
 
 

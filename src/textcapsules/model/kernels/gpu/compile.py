@@ -1,0 +1,208 @@
+"""Compile all kernels of a computation side by side before its first launch.
+
+Triton compiles a kernel where it is first launched, one after the other: most of the
+start of a machine's first training. `planned` runs a computation without launching a
+kernel and notes which ones it would launch; `compile_planned` compiles them, each in a
+process of its own. Threads would wait for each other, since Triton's compiler holds the
+interpreter's lock. The processes are forks that only compile and write to Triton's
+cache on disk: they do not touch the GPU, which a fork may not, and end at once.
+Whatever goes wrong in one of them, its kernel is compiled where it is launched, as
+without all this.
+"""
+
+import gc
+import hashlib
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from pathlib import Path
+from signal import SIGKILL
+from threading import Lock, get_ident
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from textcapsules.model.kernels.gpu import call
+from textcapsules.model.kernels.gpu.maths import triton
+
+__all__ = ["compile_planned", "planned"]
+
+MOST_SECONDS = 60.0  # for one process to compile its kernel
+
+planning = Lock()
+
+compiling = logging.getLogger("textcapsules.compiling")  # as the CPU's kernels tell it
+
+
+@contextmanager
+def planned(*, backward: bool) -> Iterator[list[call.Launch]]:
+    """Launch no kernel in the block, and yield the list of those it asks for.
+
+    A backward pass has a thread of its own: with `backward`, launches of all threads
+    are noted and none is made.
+    """
+    launches: list[call.Launch] = []
+    with planning:
+        call.asked = call.Asked(launches, None if backward else get_ident())
+        try:
+            yield launches
+        finally:
+            call.asked = None
+
+
+def compile_planned(launches: list[call.Launch], processes: int | None = None) -> int:
+    """Compile the kernels that are not compiled yet; return how many there were."""
+    from triton.runtime._async_compile import AsyncCompileMode
+
+    crew = Forks(processes or usable_cores())
+    device = device_of(launches)
+    # A kernel that cannot be compiled fails again, and says so, where it is launched.
+    with current(device), AsyncCompileMode(crew, ignore_errors=True) as mode:
+        try:
+            # The longest take the longest to compile: they begin first.
+            for launch in sorted(launches, key=lambda each: -len(each.kernel.src)):
+                kernel, arguments, constants = launch
+                kernel.warmup(*arguments, grid=(1,), **constants)
+            crew.finish(list(mode.future_kernels))
+        finally:
+            crew.cancel()
+    kernels = [future.result(True) for future in mode.future_kernels.values()]
+
+    def load(kernel: Any) -> None:
+        if kernel is not None:
+            with current(device):
+                _ = kernel.run  # compiles the C code that launches it, if no fork could
+
+    with ThreadPoolExecutor(crew.processes) as pool:
+        for _ in pool.map(load, kernels):
+            pass
+    return len(kernels)
+
+
+def device_of(launches: list[call.Launch]) -> torch.device | None:
+    """Return the GPU of the tensors; None where there is none."""
+    for launch in launches:
+        for each in launch.arguments:
+            if isinstance(each, Tensor) and each.is_cuda:
+                return each.device
+    return None
+
+
+def current(device: torch.device | None) -> AbstractContextManager[Any]:
+    """Return a context in which a thread uses a GPU."""
+    return nullcontext() if device is None else torch.cuda.device(device)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_on_disk(key: str) -> bool:
+    """Tell whether Triton's cache has the kernel of a key, as far as can be known."""
+    try:
+        from triton.runtime.cache import get_cache_manager
+
+        name = hashlib.sha256(key.encode("utf-8")).hexdigest()
+        manager: Any = get_cache_manager(name)
+        return any(Path(manager.cache_dir).glob("__grp__*.json"))
+    except Exception:  # another Triton, or another cache: then it is compiled
+        return False
+
+
+class Forks(Executor):
+    """Does tasks in forks first, for what they leave on disk, and then here."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self.tasks: list[tuple[Callable[[], Any], Future]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """Keep a task for `finish`."""
+        future: Future = Future()
+        self.tasks.append((lambda: fn(*args, **kwargs), future))
+        return future
+
+    def finish(self, keys: list[str]) -> None:
+        """Do all tasks; their second time finds what the first has left."""
+        pairs = zip(keys, self.tasks, strict=True)
+        new = [task for key, (task, _) in pairs if not is_on_disk(key)]
+        if new:
+            compiling.info("%d kernels", len(new))
+        if self.processes > 1 and len(new) > 1 and hasattr(os, "fork"):
+            fork_all(new, self.processes)
+        for task, future in self.tasks:
+            try:
+                future.set_result(task())
+            except Exception as error:
+                future.set_exception(error)
+
+    def cancel(self) -> None:
+        """Leave no task waiting."""
+        for _, future in self.tasks:
+            future.cancel()
+
+
+def fork_all(tasks: list[Callable[[], Any]], processes: int) -> None:
+    """Do every task in a fork, `processes` at a time; wait until all have ended."""
+    waiting = list(reversed(tasks))
+    running: dict[int, float] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                running[fork(waiting.pop())] = time.monotonic()
+            for process, started in list(running.items()):
+                if time.monotonic() - started > MOST_SECONDS:
+                    os.kill(process, SIGKILL)
+                if has_ended(process):
+                    del running[process]
+            time.sleep(0.005)
+    except OSError:  # no more processes
+        return
+    finally:  # none is left behind, not even after Ctrl-C
+        for process in running:
+            with suppress(OSError):
+                os.kill(process, SIGKILL)
+                os.waitpid(process, 0)
+
+
+def has_ended(process: int) -> bool:
+    """Tell whether a fork has ended, and let the system forget it."""
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # the program ignores its children's end
+        return True
+
+
+def fork(task: Callable[[], Any]) -> int:
+    """Start a process that does a task and ends at once; return its number."""
+    with warnings.catch_warnings():  # other threads are not needed in the fork
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if process:
+        return process
+    try:
+        gc.disable()  # what is collected may belong to the GPU
+        compile_kernel(task)
+    finally:
+        os._exit(0)
+
+
+def compile_kernel(task: Callable[[], Any]) -> None:
+    """Compile a kernel, and the C code that launches it, without loading it."""
+    with suppress(BaseException):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it fails again in the parent
+        kernel = task()
+        triton.runtime.driver.active.launcher_cls(kernel.src, kernel.metadata)

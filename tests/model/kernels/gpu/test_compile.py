@@ -1,0 +1,131 @@
+"""Kernels compiled in forks: what is noted, what is on disk, and no process left."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from textcapsules.model.kernels.gpu import call
+from textcapsules.model.kernels.gpu import compile as ahead
+
+needs_forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+# Compiles for an H200 without one: a driver that tells of it, and loads nothing.
+ON_NO_GPU = """
+import logging, os, sys, torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+class Utils:
+    def get_device_properties(self, device):
+        return {"max_shared_mem": 232448}
+    def load_binary(self, *_):
+        return 1, 1, 32, 0, 1024
+
+class Driver:
+    utils = Utils()
+    launcher_cls = staticmethod(lambda source, metadata: lambda *_: None)
+    def get_current_target(self): return GPUTarget("cuda", 90, 32)
+    def get_current_device(self): return 0
+    def get_current_stream(self, device): return 0
+
+driver.set_active(Driver())
+from textcapsules.model.kernels.gpu import call
+from textcapsules.model.kernels.gpu.compile import compile_planned, planned
+
+said = []
+logger = logging.getLogger("textcapsules.compiling")
+logger.setLevel(logging.INFO)
+logger.addHandler(handler := logging.Handler())
+handler.emit = lambda record: said.append(record.getMessage())
+rows = torch.zeros(64)
+with planned(backward=True) as launches:
+    for block in (16, 32, 64, 16):
+        call.run(call.fold_windows, (1,), rows, rows, 3, 4, 5, 16, BLOCK=block)
+assert compile_planned(launches, processes=2) == 3
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print(*said)
+"""
+
+
+def test_launches_are_noted_and_not_made() -> None:
+    made = []
+    kernel = SimpleNamespace(arg_names=["x_ptr", "n", "BLOCK"])
+
+    class Kernel(SimpleNamespace):
+        def __getitem__(self, grid):
+            return lambda *arguments, **constants: made.append((arguments, constants))
+
+    kernel = Kernel(arg_names=["x_ptr", "n", "BLOCK"])
+    rows = torch.zeros(40)
+    with ahead.planned(backward=False) as launches:
+        call.run(kernel, (1,), rows[1:], 7, BLOCK=16, OTHER=3)
+        other = threading.Thread(target=call.run, args=(kernel, (1,), rows, 8))
+        other.start()
+        other.join()
+    ((_, (given, n), constants),) = launches
+    assert (n, constants) == (7, {"BLOCK": 16, "num_warps": 4})
+    assert given.dtype == rows.dtype
+    assert given.data_ptr() % 16 == rows[1:].data_ptr() % 16
+    assert given.numel() <= 17
+    assert [arguments[1] for arguments, _ in made] == [8]
+    call.run(kernel, (1,), rows, 9)
+    assert [arguments[1] for arguments, _ in made] == [8, 9]
+
+
+@needs_forks
+def test_every_task_has_its_fork_and_none_is_left(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(ahead, "MOST_SECONDS", 0.5)
+
+    def fails():
+        raise KeyboardInterrupt
+
+    tasks = [lambda n=n: (tmp_path / str(n)).touch() for n in range(5)]
+    ahead.fork_all([*tasks, fails, lambda: time.sleep(60)], 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == list("01234")
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@needs_forks
+def test_no_fork_is_left_after_an_interrupt(monkeypatch) -> None:
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ahead.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.fork_all([lambda: os.read(os.pipe()[0], 1)] * 3, 2)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@needs_forks
+def test_a_system_without_room_for_processes_is_no_error(monkeypatch) -> None:
+    def refused():
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(ahead.os, "fork", refused)
+    ahead.fork_all([print] * 3, 2)
+
+
+@pytest.mark.slow  # two processes that load Triton
+@needs_forks
+def test_kernels_are_compiled_once_and_said_once(tmp_path) -> None:
+    env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    env.pop("TRITON_INTERPRET", None)
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", ON_NO_GPU],
+            env=env, check=True, capture_output=True, text=True,
+        ).stdout.strip()
+        for _ in range(2)
+    ]  # fmt: skip
+    assert said == ["3 kernels", ""]
