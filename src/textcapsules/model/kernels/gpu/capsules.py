@@ -34,8 +34,6 @@ _POSES = 64  # per program of the squash
 _NGRAMS = 16  # per program of the primary capsules
 _NUMBERS = 64  # entries of their capsules at a time
 _GROUPS = 64  # at most, into which products over all n-grams are cut
-# A batch has fewer programs of the backward pass than fill a GPU: more warps in each.
-_BACKWARD_WARPS = 8
 
 
 @jit
@@ -238,7 +236,6 @@ class _Form(torch.autograd.Function):
         with torch.cuda.device_of(dz):
             run(
                 form_capsules_backward, (programs,), *inputs, *ctx.sizes, **ctx.tiles,
-                num_warps=_BACKWARD_WARPS,
             )  # fmt: skip
         dvectors = None
         if ctx.needs_input_grad[0]:
