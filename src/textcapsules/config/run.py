@@ -109,7 +109,7 @@ FORMER: dict[tuple[str, str], Any] = {
 # The preset of a run that names none, on the command line and in a file of options:
 # without a pretrained encoder, and with one.
 DEFAULT_PRESET, ENCODER_PRESET = "best", "encoder-frozen"
-ENCODER_PRESETS = (ENCODER_PRESET, "encoder")  # they need an encoder
+ENCODER_PRESETS = (ENCODER_PRESET, "encoder", "encoder-tuned")  # they need an encoder
 AUTO = (
     "auto"  # in place of an encoder's name: the texts decide (training.encoder_choice)
 )
@@ -208,6 +208,25 @@ PRESETS["encoder"] = {
         "encoder_training": "light",
         "encoder_layers": 2,
         "encoder_rate": 3e-4,
+    },
+}
+
+# All of its weights learn, for a few epochs: the usual way to tune an encoder, measured
+# on a GPU (reproduction/TABLES.md). Whole texts, so that a step is one pass over it.
+PRESETS["encoder-tuned"] = {
+    **PRESETS["encoder-frozen"],
+    "text": {**PRESETS["encoder-frozen"]["text"], "encode_by": "texts"},
+    "model": {**PRESETS["encoder-frozen"]["model"], "dropout": 0.1},
+    "baseline": {"output_dropout": 0.1},
+    "train": {
+        **PRESETS["encoder-frozen"]["train"],
+        "epochs": 3,
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "clip_norm": 1.0,
+        "encoder_training": "tuned",
+        "encoder_rate": 5e-5,
+        "encoder_decay": 0.95,
     },
 }
 

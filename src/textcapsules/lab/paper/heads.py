@@ -9,6 +9,7 @@ their own, the same for each, and five settings of the encoder's rate and the ep
 
 from pathlib import Path
 
+from textcapsules.config import preset
 from textcapsules.lab.paper.systems import SYSTEMS, Options, TableSystem
 from textcapsules.text.encoder_files import is_folder
 
@@ -24,7 +25,7 @@ ENCODER_CORPORA = (
     "reuters-multi",
     "reuters-full",
 )
-PRESET = "encoder-frozen"
+PRESET, TUNED_PRESET = "encoder-frozen", "encoder-tuned"
 
 
 def _rates(*rates: float) -> tuple[Options, ...]:
@@ -36,20 +37,6 @@ _COSTS: tuple[Options, ...] = tuple(
     {"baseline": {"tfidf_c": C}} for C in (1.0, 0.1, 0.01, 10.0, 100.0)
 )
 _LIGHT_COST, _TUNED_COST = 10.0, 40.0
-# The usual way to tune an encoder: a few epochs at a low rate, which rises and falls
-# with the head's own; whole texts, so that a step is one pass over the encoder.
-_TUNED: Options = {
-    "text": {"encode_by": "texts"},
-    "model": {"dropout": 0.1},
-    "baseline": {"output_dropout": 0.1},
-    "train": {
-        "encoder_training": "tuned",
-        "encoder_decay": 0.95,
-        "batch_size": 32,
-        "learning_rate": 1e-3,
-        "clip_norm": 1.0,
-    },
-}
 _TUNED_SETTINGS: tuple[Options, ...] = tuple(
     {"train": {"encoder_rate": rate, "epochs": epochs}}
     for rate, epochs in ((5e-5, 3), (2e-5, 3), (1e-4, 3), (5e-5, 2), (5e-5, 4))
@@ -86,14 +73,12 @@ def _light(head: TableSystem) -> TableSystem:
 
 def _tuned(head: TableSystem) -> TableSystem:
     """Return a head on an encoder whose weights all learn."""
-    sections = {*head.options, *_TUNED}
+    train = {"batch_size": preset(TUNED_PRESET).train.batch_size}  # not a corpus's own
     return head._replace(
         name=f"{head.name}_tuned",
         title=f"{head.title}, encoder tuned",
-        options={
-            name: {**head.options.get(name, {}), **_TUNED.get(name, {})}
-            for name in sorted(sections)
-        },
+        options={**head.options, "train": train},
+        preset=TUNED_PRESET,
         settings=_TUNED_SETTINGS,
         searched_apart=("trec",),
         cost=_TUNED_COST,
