@@ -1,6 +1,7 @@
 """Scoring in bulk by captured graphs: the same scores as one batch after the other."""
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ class FakeGraph:
 class FakeCaptures(CapturedScores):
     """Captured scores whose graphs need no GPU."""
 
-    def capture(self, network, texts, tokens):
+    def capture(self, network, texts, tokens) -> Any:
         assert not torch.is_inference_mode_enabled()
         assert not torch.is_grad_enabled()
         graph = FakeGraph(lambda: self.gathered(network, texts, tokens))
@@ -71,7 +72,8 @@ def test_graphs_give_the_scores_of_plain_batches(monkeypatch, tokens: int) -> No
         found = by_graphs(kept, model, documents)
         np.testing.assert_allclose(found, expected, atol=1e-6)
     assert kept.graphs
-    assert all(graph.replays for graph, _ in kept.graphs.values())
+    graphs: Any = kept.graphs
+    assert all(graph.replays for graph, _ in graphs.values())
     other = texts(113, seed=1)
     expected = score_documents(model, other, batch_size=7)
     np.testing.assert_allclose(by_graphs(kept, model, other), expected, atol=1e-6)
@@ -113,7 +115,7 @@ def test_a_failed_capture_leaves_plain_batches(caplog) -> None:
     class Fails(CapturedScores):
         attempts = 0
 
-        def capture(self, network, texts, tokens):
+        def capture(self, network, texts, tokens) -> Any:
             self.attempts += 1
             raise RuntimeError("not permitted when stream is capturing\nmore")
 
@@ -196,9 +198,11 @@ def test_a_gpu_trains_by_graphs_after_scoring_by_graphs() -> None:
 def test_a_gpu_scores_as_before_by_its_graphs(name: str) -> None:
     model, documents = network(name=name), texts(700, 90)
     expected = score_documents(model, documents, batch_size=100)
-    for _ in range(3):
-        found = score_documents(model, documents)
+    found = score_documents(model, documents)
+    for _ in range(2):
         np.testing.assert_allclose(found, expected, atol=2e-6)
+        found = score_documents(model, documents)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
     assert captured_scores(model).graphs
     assert not captured_scores(model).refused
     again = score_documents(model, documents)

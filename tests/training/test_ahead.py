@@ -1,6 +1,7 @@
 """Kernels are compiled ahead of a training without any effect on it."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from toy import tiny_config
 
 def weights(source, folder, **changes) -> dict[str, torch.Tensor]:
     config = tiny_config(source, train={"epochs": 2, **changes})
-    return train(config, folder, test_reasons=False).network.state_dict()
+    network: Any = train(config, folder, test_reasons=False).network
+    return network.state_dict()
 
 
 def dry(network, config, train, scored, device, *, scale=False) -> None:
