@@ -81,8 +81,27 @@ def test_launches_are_noted_and_not_made() -> None:
     assert [arguments[1] for arguments, _ in made] == [8, 9]
 
 
+@pytest.fixture
+def forks(monkeypatch) -> list[int]:
+    """The process numbers of all forks a test makes."""
+    made, fork = [], os.fork
+
+    def counted() -> int:
+        made.append(fork())
+        return made[-1]
+
+    monkeypatch.setattr(ahead.os, "fork", counted)
+    return made
+
+
+def assert_none_is_left(forks: list[int]) -> None:
+    for process in forks:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(process, os.WNOHANG)
+
+
 @needs_forks
-def test_every_task_has_its_fork_and_none_is_left(tmp_path, monkeypatch) -> None:
+def test_every_task_has_its_fork_and_none_is_left(tmp_path, monkeypatch, forks) -> None:
     monkeypatch.setattr(ahead, "MOST_SECONDS", 0.5)
 
     def fails():
@@ -91,20 +110,20 @@ def test_every_task_has_its_fork_and_none_is_left(tmp_path, monkeypatch) -> None
     tasks = [lambda n=n: (tmp_path / str(n)).touch() for n in range(5)]
     ahead.fork_all([*tasks, fails, lambda: time.sleep(60)], 3)
     assert sorted(path.name for path in tmp_path.iterdir()) == list("01234")
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(forks) == len(tasks) + 2
+    assert_none_is_left(forks)
 
 
 @needs_forks
-def test_no_fork_is_left_after_an_interrupt(monkeypatch) -> None:
+def test_no_fork_is_left_after_an_interrupt(monkeypatch, forks) -> None:
     def interrupted(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ahead.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ahead.fork_all([lambda: os.read(os.pipe()[0], 1)] * 3, 2)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(forks) == 2
+    assert_none_is_left(forks)
 
 
 @needs_forks
