@@ -1,7 +1,7 @@
 """A headless Chromium for tests of pages: `open_browser`, and what they ask of it.
 
-A test module that needs one imports the fixture `browser`, which is skipped with the
-reason where there is no Chromium.
+Tests that need one ask for the fixture `browser`, and are skipped with the reason where
+there is no Chromium.
 """
 
 import base64
@@ -60,11 +60,19 @@ def open_browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def module_browser() -> Iterator[Any]:
     if reason := missing():
         pytest.skip(reason)
     with open_browser() as driver:
         yield driver
+
+
+@pytest.fixture
+def browser(module_browser: Any) -> Iterator[Any]:
+    """One Chromium per module, on an empty page: none goes on asking an old service."""
+    yield module_browser
+    module_browser.get("about:blank")
+    complaints(module_browser)
 
 
 def set_view(driver: Any, size: tuple[int, int], *, dark: bool = False) -> None:

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from browser_driver import browser, module_browser
+
+__all__ = ["browser", "module_browser"]  # fixtures for every folder
+
 os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
 os.environ["TEXTCAPSULES_ENCODER"] = "none"  # tests name the encoder they want
 torch.set_num_threads(1)

@@ -13,7 +13,6 @@ import pytest
 from browser_driver import (
     DESKTOP,
     PHONE,
-    browser,  # noqa: F401 (a fixture)
     complaints,
     missing,
     open_browser,
@@ -59,7 +58,7 @@ def site():
 
 
 @pytest.fixture
-def page(browser, site):  # noqa: F811
+def page(browser, site):
     """Return the page at its start, and see in the end that nothing complained."""
     set_view(browser, DESKTOP)
     browser.get("about:blank")
@@ -611,7 +610,7 @@ def test_another_model_answers_anew(page):
     assert "Only the highest label" in find(page, "#rule").text
 
 
-def test_a_full_queue_is_waited_for(browser):  # noqa: F811
+def test_a_full_queue_is_waited_for(browser):
     service = toy_service(Limits(max_texts=1, queue=1))
     gate = Gate(service)
     ask = {"model": "pets", "texts": "cat"}

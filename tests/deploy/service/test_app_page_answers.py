@@ -11,7 +11,6 @@ import pytest
 from browser_driver import (
     DESKTOP,
     PHONE,
-    browser,  # noqa: F401 (a fixture)
     complaints,
     missing,
     overflow,
@@ -140,7 +139,7 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture
-def visit(browser, site):  # noqa: F811
+def visit(browser, site):
     """Return a function that opens the page with answers of its own."""
     added = []
 
@@ -608,7 +607,7 @@ def test_print_shows_the_text_with_its_marks_and_no_controls(visit):
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_the_api_can_be_read(browser, site):  # noqa: F811
+def test_the_api_can_be_read(browser, site):
     set_view(browser, DESKTOP)
     browser.get(f"{site}/api.html")
     wait(browser, "return document.querySelector('section')")

@@ -14,7 +14,6 @@ import uvicorn
 from browser_driver import (
     DESKTOP,
     PHONE,
-    browser,  # noqa: F401 (a fixture)
     complaints,
     missing,
     overflow,
@@ -133,7 +132,7 @@ def review(driver: Any, text: str) -> str:
 
 
 def test_twenty_texts_by_keyboard_lose_nothing(
-    browser: Any,  # noqa: F811
+    browser: Any,
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path)
@@ -205,7 +204,7 @@ def test_twenty_texts_by_keyboard_lose_nothing(
 
 
 def test_it_is_accessible_dark_and_narrow(
-    browser: Any,  # noqa: F811
+    browser: Any,
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path)

@@ -1,5 +1,0 @@
-"""The browser of these tests."""
-
-from browser_driver import browser
-
-__all__ = ["browser"]
