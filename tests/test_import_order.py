@@ -33,7 +33,8 @@ ORDER = """
     model.kernels.gpu.compile model.kernels.gpu.windows model.kernels.gpu.chunks
     model.kernels.gpu.route model.kernels.gpu.capsules model.kernels.gpu.losses
     model.routing
-    model.layers.local model.layers.routed model.layers model.network model.capsnet
+    model.layers.local model.layers.routed model.layers model.word_scores
+    model.network model.capsnet
     model.baselines model.baselines.pooled model.baselines.recurrent
     model.baselines.tree_lstm model.baselines.convolutional model.baselines.classic
     model.baselines.build model.builder model.captured model.score model.classifier
@@ -44,7 +45,8 @@ ORDER = """
     training training.losses training.metrics training.calibrate training.resolve
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint
-    training.start training.steps training.ahead training.loop training.folder
+    training.start training.steps training.ahead training.loop training.words
+    training.folder
     training.run
     inference inference.evaluate inference.suspects inference.compare.rivals
     inference.compare.judge inference.compare.time_plan inference.compare

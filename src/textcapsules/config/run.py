@@ -155,6 +155,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # side by side, also over a text's ends; no convolutional capsules; weights of the
     # children that have the same sum for texts of every length; a learning rate that
     # rises and falls, and a lower one for word vectors.
+    # A linear model of words adds what they say by themselves, if dev texts like it.
     # Thresholds for several labels are chosen on single texts and on pairs of unequal
     # parts, in which all labels are equally frequent. Words never seen in training are
     # dropped: their vector would vote as it was drawn.
@@ -170,6 +171,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "conv_capsules": False,
             "normalise": "total",
             "dropout": 0.4,
+            "word_scores": "dev",
         },
         "train": {
             "epochs": None,

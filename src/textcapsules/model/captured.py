@@ -230,7 +230,7 @@ class CapturedScores:
         mask = offsets < lengths  # (B, T)
         ids = self.words[(starts + offsets) * mask]  # (B, T) or (B, T, F)
         inside = mask.view(*mask.shape, *[1] * (ids.ndim - 2))
-        return network(ids.long() * inside, mask).scores.float()
+        return network.score(ids.long() * inside, mask).float()
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:

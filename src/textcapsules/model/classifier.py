@@ -50,8 +50,9 @@ from textcapsules.base.sums import (
 from textcapsules.config import CLASSIC, RunConfig, restore
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
-from textcapsules.model.network import EXTRA, saved_tensors
+from textcapsules.model.network import EXTRA, WORDS, saved_tensors
 from textcapsules.model.score import highest, past, score_documents
+from textcapsules.model.word_scores import WordScores
 from textcapsules.text.encode import Cuts, Encoder, count_words
 from textcapsules.text.encoder import (
     ENCODER_FILES,
@@ -603,6 +604,11 @@ def load_network(
         tensors = {} if is_classic else load_file(path)
         check_finite(tensors)
         extra = tensors.pop(EXTRA, None)  # its words are the vocabulary's last
+        words = {
+            name.removeprefix(WORDS): tensors.pop(name)
+            for name in list(tensors)
+            if name.startswith(WORDS)
+        }
         n_extra = 0 if extra is None else len(extra)
         network = build_system(
             config,
@@ -615,6 +621,8 @@ def load_network(
             network.load(path)
         else:
             network.load_state_dict(tensors)
+            if words:
+                network.words = WordScores.from_tensors(words, n_classes=n_classes)
         return network
     except TextCapsulesError:
         raise

@@ -10,10 +10,19 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from textcapsules.model.layers import WordEmbedding
+from textcapsules.model.word_scores import WordScores
 
-__all__ = ["EXTRA", "ClassOutput", "Network", "saved_tensors", "word_embedding"]
+__all__ = [
+    "EXTRA",
+    "WORDS",
+    "ClassOutput",
+    "Network",
+    "saved_tensors",
+    "word_embedding",
+]
 
 EXTRA = "embedding.extra"  # the name of the fixed word vectors in a model folder
+WORDS = "words."  # before the names of what the words say
 
 
 class Network(nn.Module):
@@ -29,10 +38,21 @@ class Network(nn.Module):
     length_step: int = 8
     # Whether the texts of a training batch are to be of all lengths, not of like ones.
     mixed_lengths: bool = False
+    # What the words say by themselves, if they have a say. Training does not see it.
+    words: WordScores | None
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
         self.n_classes = n_classes  # J, the orphan not counted
+        self.words = None
+
+    def score(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the scores (B, J) that labels are given by."""
+        return self.with_words(self(ids, mask).scores, ids, mask)
+
+    def with_words(self, scores: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the network's scores (B, J) with what the words say added."""
+        return scores if self.words is None else self.words(scores, ids, mask)
 
     def constrain(self) -> None:
         """Bring the weights back to where they may be; called after every step."""

@@ -61,7 +61,7 @@ def score_batches(
     with expect_texts(len(documents)):
         for rows in batches:
             batch = make_batch(documents, nothing, rows).to(device)
-            scores[rows] = network(batch.ids, batch.mask).scores.float().cpu().numpy()
+            scores[rows] = network.score(batch.ids, batch.mask).float().cpu().numpy()
     network.train(was_training)
     return scores
 
@@ -95,7 +95,7 @@ def dry_scores(network: Network, documents: Sequence[NDArray]) -> None:
     batches = plain_batches(lengths, None, device)
     for rows in batches[:: max(1, len(batches) - 1)]:  # the shortest and the longest
         batch = make_batch(documents, nothing, rows).to(device)
-        network(batch.ids, batch.mask)
+        network.score(batch.ids, batch.mask)
 
 
 def past(

@@ -61,6 +61,7 @@ from textcapsules.training.outside import outside_rule
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
+from textcapsules.training.words import add_word_scores
 
 __all__ = ["Measure", "OnEncode", "OnEpoch", "OnStep", "Stop", "resume", "train"]
 
@@ -337,6 +338,15 @@ def finish(
             # Before the thresholds, which must suit the encoder that is saved.
             network.embedding = encoder.frozen()
         network.eval()
+    words = None
+    if isinstance(network, Network):
+        words = add_word_scores(
+            prepared.config,
+            network,
+            prepared.train,
+            dev,
+            n_marked=prepared.n_pieces or 0,
+        )
     calibration = dev.calibrate(network)
     common = (calibration["threshold"],) * len(prepared.corpus.labels)
     classifier = classifier_of(prepared, calibration.get("thresholds", common))
@@ -356,6 +366,7 @@ def finish(
         "finished": True,
         **({} if reasons is None else {"reasons": reasons}),
         "best_epoch": best.epoch + 1,
+        **({} if words is None else {"word_scores": words}),
         "calibration": calibration,
         "outside": None if classifier.rule is None else classifier.rule.to_dict(),
         "warnings": warnings,

@@ -53,6 +53,31 @@ class DevSet:
         joined = [] if self.joined is None else self.joined.documents
         return [*self.dev.documents, *joined]
 
+    @property
+    def gives_several(self) -> bool:
+        """Tell whether labels are given by thresholds rather than by the highest."""
+        train = self.config.train
+        return train.task == "multi-label" or train.select == "joined"
+
+    @cached_property
+    def calibration_texts(self) -> Encoded:
+        """The documents that the thresholds are chosen on, and their labels."""
+        if self.joined is None:
+            return self.dev
+        if self.config.train.calibrate_on == "joined":
+            return self.joined
+        targets = np.concatenate([self.dev.targets, self.joined.targets])
+        return Encoded(self.documents, targets)
+
+    def objective(self, scores: NDArray, targets: NDArray) -> float:
+        """Return what a model is chosen by: the best thresholds' value, or accuracy."""
+        if not self.gives_several:
+            return share_of_hits(scores, targets)
+        train = self.config.train
+        return THRESHOLD_RULES[train.thresholds](
+            scores, targets, train.threshold_for
+        ).value
+
     @cached_property
     def majority_share(self) -> float:
         """Accuracy on dev of always giving the commonest label.
@@ -101,9 +126,7 @@ class DevSet:
 
     def accuracy(self, scores: NDArray) -> float:
         """Return the share of dev documents whose highest class is one of theirs."""
-        top = highest(scores)
-        hits = self.dev.targets[np.arange(len(top)), top] * (top >= 0)
-        return float(hits.mean())
+        return share_of_hits(scores, self.dev.targets)
 
     def calibrate(
         self, network: System, scores: NDArray | None = None
@@ -166,3 +189,10 @@ class DevSet:
             for name, rows in (("single", ~several), ("several", several))
             if rows.any()
         }
+
+
+def share_of_hits(scores: NDArray, targets: NDArray) -> float:
+    """Return the share of documents (N, J) whose highest class is one of theirs."""
+    top = highest(scores)
+    hits = targets[np.arange(len(top)), top] * (top >= 0)
+    return float(hits.mean())

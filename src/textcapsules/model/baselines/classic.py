@@ -29,9 +29,10 @@ from torch import Tensor
 
 from textcapsules.base.errors import TextCapsulesError
 from textcapsules.base.files import atomic_path, file_sha256, write_tensors, write_text
+from textcapsules.model.word_scores import PAIR
 from textcapsules.text.vocabulary import UNK_ID
 
-__all__ = ["ClassicSystem", "FastText", "TfidfLinear", "ngrams"]
+__all__ = ["ClassicSystem", "FastText", "TfidfLinear", "ngrams", "single_words"]
 
 
 class ClassicSystem(ABC):
@@ -61,7 +62,16 @@ class ClassicSystem(ABC):
 
 
 NEVER = -1e4  # a logit whose probability is zero in float32
-PAIR = 2**32  # a pair of words is one number; a word alone has 0 in the second place
+
+
+def single_words(document: NDArray) -> list[int]:
+    """Return the known words of a document, as `ngrams` writes them.
+
+    >>> [divmod(number, 2**32) for number in single_words(np.array([5, 1, 7]))]
+    [(5, 0), (7, 0)]
+    """
+    ids = document.astype(np.int64)
+    return (ids[ids > UNK_ID] * PAIR).tolist()
 
 
 def ngrams(document: NDArray) -> list[int]:
@@ -73,14 +83,21 @@ def ngrams(document: NDArray) -> list[int]:
     ids = document.astype(np.int64)
     known = ids > UNK_ID
     pairs = (ids[:-1] * PAIR + ids[1:])[known[:-1] & known[1:]]
-    return [*(ids[known] * PAIR).tolist(), *pairs.tolist()]
+    return [*single_words(document), *pairs.tolist()]
 
 
 class TfidfLinear(ClassicSystem):
     """Sublinear TF-IDF and one plane per class, fitted by scikit-learn."""
 
     def __init__(
-        self, *, n_classes: int, kind: str, C: float, several: bool, seed: int = 0
+        self,
+        *,
+        n_classes: int,
+        kind: str,
+        C: float,
+        several: bool,
+        seed: int = 0,
+        pairs: bool = True,
     ) -> None:
         """Say what to fit.
 
@@ -90,13 +107,14 @@ class TfidfLinear(ClassicSystem):
             C: inverse of the regularisation.
             several: whether a text may have several classes.
             seed: of the SVM's solver.
+            pairs: read pairs of neighbouring words beside single ones.
         """
         self.n_classes, self.kind, self.C = n_classes, kind, C
-        self.several, self.seed = several, seed
+        self.several, self.seed, self.pairs = several, seed, pairs
 
     def fit(self, documents: Sequence[NDArray], targets: NDArray) -> "TfidfLinear":
         """Learn words, weights and planes."""
-        self.vectorizer = new_vectorizer()
+        self.vectorizer = new_vectorizer(pairs=self.pairs)
         features = self.vectorizer.fit_transform(documents)
         shape = (self.n_classes, features.shape[1])
         self.weight = np.zeros(shape, dtype=np.float32)  # (J, n)
@@ -178,12 +196,14 @@ class TfidfLinear(ClassicSystem):
         self.vectorizer.idf_ = idf.numpy()
 
 
-def new_vectorizer(vocabulary: dict[int, int] | None = None) -> Any:
+def new_vectorizer(
+    vocabulary: dict[int, int] | None = None, *, pairs: bool = True
+) -> Any:
     """Return what makes the features; with a vocabulary, only weights are missing."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     # Its stubs know no analyzer that is a function; its documentation does.
-    analyzer: Any = ngrams
+    analyzer: Any = ngrams if pairs else single_words
     return TfidfVectorizer(analyzer=analyzer, sublinear_tf=True, vocabulary=vocabulary)
 
 

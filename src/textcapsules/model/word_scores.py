@@ -1,0 +1,211 @@
+"""What the words of a text say by themselves, weighed against what a network says.
+
+A network reads words in their order and in their sentences, and may miss what a single
+rare word says. A linear model of words (TF-IDF with one plane per class) sees nothing
+else. With s_j the network's score of class j and z_j the linear model's decision, the
+score of the two together is
+
+    p_j = σ(α · logit s_j + β · z_j + γ)
+
+α, β and γ are the same for all classes, and come from dev texts (`training.words`).
+
+z is computed from word numbers on the network's device. In sublinear TF-IDF a word that
+occurs c times has the value (1 + log c) · idf, here shared evenly by its occurrences,
+and a text's values are divided by their norm. So each occurrence adds its share to z,
+and `shares` tells which words spoke for a class.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from textcapsules.text.pieces import FIRST_PIECE
+from textcapsules.text.vocabulary import UNK_ID
+
+__all__ = ["PAIR", "Weights", "WordScores"]
+
+PAIR = 2**32  # a pair of words is one number; a word alone has 0 in the second place
+CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its logit is taken
+
+
+class Weights(NamedTuple):
+    """How the network and its words are weighed against each other."""
+
+    network: float  # α
+    words: float  # β
+    offset: float  # γ
+
+
+class Found(NamedTuple):
+    """The n-grams of a batch: M words, and the M pairs that begin with each of them."""
+
+    places: Tensor  # (B, M), rows of the table; its last one where there is no such row
+    values: Tensor  # (B, M), divided by the text's norm; 0 where there is no such row
+
+
+class WordScores(nn.Module):
+    """A linear model of words and pairs of neighbours, beside a network."""
+
+    keys: Tensor
+    idf: Tensor
+    weight: Tensor
+    bias: Tensor
+    weighing: Tensor
+    marked: Tensor
+
+    def __init__(
+        self,
+        keys: Tensor,
+        idf: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        weighing: Tensor,
+        marked: Tensor,
+    ) -> None:
+        """Keep the tables.
+
+        Args:
+            keys: (N,) n-grams in rising order, each one number: see `PAIR`.
+            idf: (N,), of each n-gram.
+            weight: (N, J).
+            bias: (J,).
+            weighing: (3,), `Weights`.
+            marked: (), the word pieces that have a second number where they begin a
+                sentence, which counts as the first; 0 where words are read.
+        """
+        super().__init__()
+        for name, tensor in (
+            *(("keys", keys), ("idf", idf), ("weight", weight)),
+            *(("bias", bias), ("weighing", weighing), ("marked", marked)),
+        ):
+            self.register_buffer(name, tensor)
+        # Known to the host: a captured graph must not wait for the device.
+        self.weights = Weights(*weighing.tolist())
+        self.n_marked = int(marked)
+        self.has_pairs = bool((keys % PAIR != 0).any())
+
+    @classmethod
+    def of(
+        cls,
+        ngrams: NDArray[np.int64],
+        idf: NDArray,
+        weight: NDArray,
+        bias: NDArray,
+        *,
+        n_marked: int = 0,
+    ) -> "WordScores":
+        """Return the scores of a linear model, which count like the network's.
+
+        Args:
+            ngrams: (N,), in any order.
+            idf: (N,).
+            weight: (J, N).
+            bias: (J,).
+            n_marked: as `marked` above.
+        """
+        order = np.argsort(ngrams)
+        return cls(
+            torch.from_numpy(ngrams[order]),
+            torch.from_numpy(idf[order].astype(np.float32)),
+            torch.from_numpy(weight.T[order].astype(np.float32)),
+            torch.from_numpy(bias.astype(np.float32)),
+            torch.tensor((1.0, 1.0, 0.0)),
+            torch.tensor(n_marked),
+        )
+
+    def weighed(self, weights: Weights) -> "WordScores":
+        """Return the same scores with other weights."""
+        weighing = torch.tensor(weights, dtype=torch.float32)
+        return WordScores(
+            self.keys, self.idf, self.weight, self.bias, weighing, self.marked
+        )
+
+    @classmethod
+    def from_tensors(
+        cls, tensors: Mapping[str, Tensor], *, n_classes: int
+    ) -> "WordScores":
+        """Return the scores that a model folder holds, if their shapes agree."""
+        names = ("keys", "idf", "weight", "bias", "weighing", "marked")
+        if missing := [name for name in names if name not in tensors]:
+            raise ValueError(f"words without {', '.join(missing)}")
+        n_ngrams = len(tensors["keys"])
+        shapes = ((n_ngrams,), (n_ngrams,), (n_ngrams, n_classes), (n_classes,))
+        for name, shape in zip(names, (*shapes, (3,), ()), strict=True):
+            if tuple(tensors[name].shape) != shape:
+                raise ValueError(
+                    f"words.{name} of shape {tuple(tensors[name].shape)}, not {shape}"
+                )
+        if (tensors["keys"].diff() <= 0).any():
+            raise ValueError("words.keys that do not rise")
+        return cls(*(tensors[name] for name in names))
+
+    def forward(self, scores: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return p (B, J) from a network's scores (B, J) of word numbers (B, T).
+
+        A text without a word keeps the network's scores.
+        """
+        alpha, beta, gamma = self.weights
+        logits = scores.float().clamp(CLIP, 1 - CLIP).logit()
+        together = alpha * logits + beta * self.decisions(ids, mask) + gamma
+        return torch.where(mask.any(1, keepdim=True), together.sigmoid(), scores)
+
+    def decisions(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return z (B, J) of word numbers (B, T) with their mask (B, T)."""
+        places, values = self.find(ids, mask)
+        sums = F.embedding_bag(
+            places, self.weight, per_sample_weights=values, mode="sum"
+        )
+        return sums + self.bias
+
+    def shares(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return what each word adds to z, (B, T, J); a pair's part is halved."""
+        T = ids.shape[1]
+        places, values = self.find(ids, mask)
+        each = self.weight[places] * values.unsqueeze(2)  # (B, M, J)
+        words = each[:, :T]
+        if not self.has_pairs:
+            return words
+        halves = each[:, T:] / 2
+        return words + halves + F.pad(halves[:, :-1], (0, 0, 1, 0))
+
+    def slopes(self, scores: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
+        """Return by how much p changes with s and with z, (B, J) each.
+
+        Args:
+            scores: s, the network's.
+            together: p.
+        """
+        alpha, beta, _ = self.weights
+        rise = together * (1 - together)
+        kept = scores.float().clamp(CLIP, 1 - CLIP)
+        return alpha * rise / (kept * (1 - kept)), beta * rise
+
+    def find(self, ids: Tensor, mask: Tensor) -> Found:
+        """Return the rows and the values of all n-grams of a batch (B, T)."""
+        if self.n_marked:
+            begins = ids >= FIRST_PIECE + self.n_marked
+            ids = ids - begins * self.n_marked
+        ids, known = ids.long(), mask & (ids > UNK_ID)
+        keys = ids * PAIR  # (B, T)
+        if self.has_pairs:
+            # The last word begins no pair.
+            following = F.pad(ids[:, 1:], (0, 1))
+            is_pair = known & F.pad(known[:, 1:], (0, 1))
+            keys = torch.cat([keys, keys + following], 1)
+            known = torch.cat([known, is_pair], 1)
+        last = len(self.keys) - 1
+        places = torch.searchsorted(self.keys, keys).clamp(max=last)
+        found = known & (self.keys[places] == keys)
+        # Occurrences of the same n-gram in a text: its run among the sorted places.
+        apart = torch.where(found, places, last + 1)
+        ordered = apart.sort(1).values
+        count = torch.searchsorted(ordered, apart, right=True)
+        count = (count - torch.searchsorted(ordered, apart)).float()
+        whole = (1 + count.log()) * self.idf[places] * found
+        norm = (whole.square() / count).sum(1, keepdim=True).sqrt()
+        return Found(places, whole / count / norm.clamp(min=1e-12))

@@ -1,0 +1,177 @@
+"""Give the words of a text a say beside a trained network, where dev texts ask for it.
+
+The words' say is a linear SVM on TF-IDF, fitted on the single training texts
+(`model.word_scores`). How much it counts is a logistic regression on the dev texts that
+the thresholds are chosen on: it predicts every label of every text from two numbers,
+the logit of the network's score and the SVM's decision. No network sees the SVM while
+it learns, so each keeps what it alone can tell.
+
+The say is kept if it makes dev better: the objective of the thresholds where texts have
+several labels, else accuracy. So texts whose words say nothing by themselves, as in
+reviews, are judged by the network alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from textcapsules.config import RunConfig
+from textcapsules.model.baselines.classic import TfidfLinear
+from textcapsules.model.network import Network
+from textcapsules.model.score import score_documents
+from textcapsules.model.word_scores import Weights, WordScores
+from textcapsules.text.batch import Batch, epoch_batches, make_batch
+from textcapsules.text.encode import word_ids
+from textcapsules.text.pieces import FIRST_PIECE
+from textcapsules.text.vocabulary import UNK_ID
+from textcapsules.training.calibrate import logit, sigmoid
+from textcapsules.training.prepare import Encoded
+from textcapsules.training.selection import DevSet
+
+__all__ = ["add_word_scores", "fit_words", "weigh"]
+
+FEW_TEXTS = 30  # with fewer dev texts nothing is weighed
+MOST_TEXTS = 200_000  # that the linear model is fitted on
+COST = 1.0  # the SVM's C, as of the baseline
+LEAST = 0.1  # the network's share never falls below it: its capsules give the reasons
+MARGIN = 1.0  # distance of an SVM's margin from its plane
+KINDS = ("words", "pairs")
+BATCH_SIZE = 64
+
+
+class Candidate(NamedTuple):
+    """One way to give the words a say, and the dev score that it reaches."""
+
+    kind: str
+    value: float
+    words: WordScores | None
+
+
+def add_word_scores(
+    config: RunConfig,
+    network: Network,
+    train: Encoded,
+    dev: DevSet,
+    *,
+    n_marked: int = 0,
+) -> dict[str, Any] | None:
+    """Give the words a say in a network's scores; return what the record keeps.
+
+    Args:
+        config: of the run; `model.word_scores` says which words are asked.
+        network: trained, in evaluation.
+        train: the single training texts.
+        dev: the dev texts.
+        n_marked: as for `WordScores`.
+    """
+    asked, network.words = config.model.word_scores, None
+    texts = dev.calibration_texts if dev.gives_several else dev.dev
+    if asked == "none" or len(dev.dev.documents) < FEW_TEXTS or not texts.documents:
+        return None
+    scores = score_documents(network, texts.documents)
+    found = [Candidate("none", dev.objective(scores, texts.targets), None)]
+    for kind in KINDS if asked == "dev" else (asked,):
+        words = fit_words(train, pairs=kind == "pairs", n_marked=n_marked)
+        if words is None:
+            continue
+        decisions = decide(words, texts.documents)
+        weights = weigh(scores, decisions, texts.targets)
+        words = words.weighed(weights)
+        together = blend(words, scores, texts.documents)
+        found.append(Candidate(kind, dev.objective(together, texts.targets), words))
+    # The first of equal ones is the simplest.
+    best = max(found if asked == "dev" else found[-1:], key=lambda each: each.value)
+    if best.words is not None:
+        network.words = best.words.to(next(network.parameters()).device)
+    return {
+        "kind": best.kind,
+        **({} if best.words is None else best.words.weights._asdict()),
+        "dev": {each.kind: round(each.value, 6) for each in found},
+    }
+
+
+def fit_words(train: Encoded, *, pairs: bool, n_marked: int = 0) -> WordScores | None:
+    """Return an SVM on the words of texts, not yet weighed; None if they have none."""
+    documents, targets = train
+    if len(documents) > MOST_TEXTS:
+        rows = np.random.default_rng(0).permutation(len(documents))[:MOST_TEXTS]
+        documents, targets = [documents[row] for row in rows], targets[rows]
+    plain = [unmarked(word_ids(ids), n_marked) for ids in documents]
+    if not any((ids > UNK_ID).any() for ids in plain):
+        return None
+    linear = TfidfLinear(
+        n_classes=targets.shape[1], kind="svm", C=COST, several=True, pairs=pairs
+    ).fit(plain, targets)
+    numbers: dict[int, int] = linear.vectorizer.vocabulary_
+    ngrams = np.array(sorted(numbers, key=numbers.__getitem__), np.int64)
+    return WordScores.of(
+        ngrams,
+        linear.vectorizer.idf_,
+        linear.weight,
+        # Of a class without a text: as far from the plane as a margin.
+        linear.bias.clip(-MARGIN, MARGIN),
+        n_marked=n_marked,
+    )
+
+
+def unmarked(ids: NDArray, n_marked: int) -> NDArray:
+    """Return word pieces without the mark of those that begin a sentence."""
+    return np.where(ids >= FIRST_PIECE + n_marked, ids - n_marked, ids)
+
+
+def weigh(scores: NDArray, decisions: NDArray, targets: NDArray) -> Weights:
+    """Return the weights with which logits and decisions predict labels best.
+
+    They minimise the mean log-loss over texts and labels; neither counts against
+    itself, and the network never counts less than `LEAST`.
+
+    Args:
+        scores: (N, J), of the network.
+        decisions: (N, J), of the words.
+        targets: (N, J).
+    """
+    from scipy.optimize import minimize
+
+    x = np.stack([logit(scores), decisions, np.ones_like(decisions)], -1)  # (N, J, 3)
+    truth = targets.astype(np.float64)
+
+    def loss(at: NDArray) -> tuple[float, NDArray]:
+        u = x @ at
+        gradient = ((sigmoid(u) - truth)[..., None] * x).mean((0, 1))
+        return float((np.logaddexp(0, u) - truth * u).mean()), gradient
+
+    bounds = [(LEAST, None), (0, None), (None, None)]
+    found = minimize(loss, [1.0, 1.0, 0.0], jac=True, bounds=bounds)
+    return Weights(*found.x.tolist())
+
+
+@torch.inference_mode()
+def decide(words: WordScores, documents: Sequence[NDArray]) -> NDArray[np.float64]:
+    """Return the decisions (N, J) of words for documents."""
+    found = np.zeros((len(documents), len(words.bias)))
+    for batch, rows in batches(documents):
+        found[rows] = words.decisions(batch.ids, batch.mask).numpy()
+    return found
+
+
+@torch.inference_mode()
+def blend(
+    words: WordScores, scores: NDArray[np.float32], documents: Sequence[NDArray]
+) -> NDArray[np.float32]:
+    """Return a network's scores (N, J) of documents with what words say added."""
+    together = np.zeros_like(scores)
+    for batch, rows in batches(documents):
+        given = torch.from_numpy(scores[rows])
+        together[rows] = words(given, batch.ids, batch.mask).numpy()
+    return together
+
+
+def batches(documents: Sequence[NDArray]) -> Iterator[tuple[Batch, NDArray]]:
+    """Yield documents in batches of like lengths, and which they are."""
+    lengths = [len(ids) for ids in documents]
+    nothing = np.zeros((len(documents), 0), dtype=np.float32)
+    for rows in epoch_batches(lengths, BATCH_SIZE, seed=0, epoch=0, shuffle=False):
+        yield make_batch(documents, nothing, rows), rows
