@@ -171,9 +171,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "conv_capsules": False,
             "normalise": "total",
             "dropout": 0.4,
-            "word_scores": "dev",
         },
         "train": {
+            "word_scores": "dev",
             "epochs": None,
             "learning_rate": 2e-3,
             "vector_rate": 0.1,

@@ -329,13 +329,6 @@ class ModelConfig(Checked):
         "What capsule-b averages over its n-gram networks: the lengths of the "
         "class capsules or their poses",
     )
-    word_scores: Literal["none", "words", "pairs", "dev"] = option(
-        "none",
-        "What a linear model of the words (a TF-IDF SVM) adds to the network's "
-        "scores, weighed on dev. none: nothing; words: of single words; pairs: of "
-        "pairs of neighbouring words too; dev: whichever of these dev texts like best",
-        common=True,
-    )
     mask_padding: bool = option(
         True,
         "Ignore padding (off: every text is padded to --max-tokens and padding "
@@ -639,6 +632,12 @@ class TrainConfig(Checked):
         True,
         "Learn from the words of the training texts to give texts outside their "
         "topics no label; the limit is chosen on dev, with 30 texts or more",
+    )
+    word_scores: Literal["none", "words", "pairs", "dev"] = option(
+        "none",
+        "What a linear model of the words (a TF-IDF SVM) adds to the network's "
+        "scores, weighed on dev. none: nothing; words: of single words; pairs: of "
+        "pairs of neighbouring words too; dev: whichever of these dev texts like best",
     )
     checkpoint_seconds: float = option(
         10.0,

@@ -41,12 +41,13 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
     several = task == "multi-label" or config.train.joined > 0 or has_several
     return config.replace(
         text=text,
-        model={"embeddings": embeddings, "word_scores": resolve_word_scores(config)},
+        model={"embeddings": embeddings},
         loss={"loss": resolve_loss(config, several)},
         train={
             "task": task,
             "select": select,
             "epochs": resolve_epochs(config, len(corpus.train)),
+            "word_scores": resolve_word_scores(config),
         },
     )
 
@@ -54,7 +55,7 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
 def resolve_word_scores(config: RunConfig) -> str:
     """Return what words add; nothing where texts are no sequence of words."""
     is_of_words = config.model.architecture not in (*CHARACTERS, *CLASSIC, "tree-lstm")
-    return config.model.word_scores if is_of_words else "none"
+    return config.train.word_scores if is_of_words else "none"
 
 
 def resolve_epochs(config: RunConfig, n_texts: int) -> int:

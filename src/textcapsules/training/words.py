@@ -61,13 +61,13 @@ def add_word_scores(
     """Give the words a say in a network's scores; return what the record keeps.
 
     Args:
-        config: of the run; `model.word_scores` says which words are asked.
+        config: of the run; `train.word_scores` says which words are asked.
         network: trained, in evaluation.
         train: the single training texts.
         dev: the dev texts.
         n_marked: as for `WordScores`.
     """
-    asked, network.words = config.model.word_scores, None
+    asked, network.words = config.train.word_scores, None
     texts = dev.calibration_texts if dev.gives_several else dev.dev
     if asked == "none" or len(dev.dev.documents) < FEW_TEXTS or not texts.documents:
         return None

@@ -3,14 +3,15 @@
 All heads read the same states of the same texts, on the preset `encoder-frozen`, and
 have two settings each; logistic regression has five, since a fit takes seconds. Heads
 on an encoder whose last layers learn (`light`) use the setting chosen for the same head
-on the frozen one. Heads on an encoder that learns as a whole (`tuned`) have options of
-their own, the same for each, and five settings of the encoder's rate and the epochs.
+on the frozen one, and so do heads beside which words have a say. Heads on an encoder
+that learns as a whole (`tuned`) have options of their own, the same for each, and five
+settings of the encoder's rate and the epochs.
 """
 
 from pathlib import Path
 
 from textcapsules.config import preset
-from textcapsules.lab.paper.systems import SYSTEMS, Options, TableSystem
+from textcapsules.lab.paper.systems import SYSTEMS, Options, TableSystem, with_words
 from textcapsules.text.encoder_files import is_folder
 
 __all__ = ["ENCODER_CORPORA", "EVERY_SYSTEM", "HEADS", "encoder_name", "search_source"]
@@ -71,6 +72,11 @@ def _light(head: TableSystem) -> TableSystem:
     )
 
 
+def _with_words(head: TableSystem) -> TableSystem:
+    """Return a head beside which words have a say, with the setting of the head."""
+    return with_words(head)._replace(settings=({},), searched_as=head.name)
+
+
 def _tuned(head: TableSystem) -> TableSystem:
     """Return a head on an encoder whose weights all learn."""
     train = {"batch_size": preset(TUNED_PRESET).train.batch_size}  # not a corpus's own
@@ -124,6 +130,7 @@ HEADS: dict[str, TableSystem] = {
         _LINEAR,
         _ATTENTION,
         _REGRESSION,
+        *map(_with_words, (_CAPSULES, _LINEAR, _ATTENTION)),
         *map(_light, (_CAPSULES, _LINEAR)),
         *map(_tuned, (_CAPSULES, _ROUTED_BY_ATTENTION, _LINEAR, _ATTENTION)),
     )

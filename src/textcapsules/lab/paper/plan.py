@@ -212,6 +212,9 @@ ABLATION: dict[str, Options] = {
     "sabour-squash": {"model": {"squash": "sabour"}},  # not in the paper
 }
 CURVES = (1, 3, 5)  # iterations in figure 3
+# Networks are compared as they are; a system whose words have a say is named so.
+NETWORK_ALONE: Options = {"train": {"word_scores": "none"}}
+
 # From preset paper to preset best; every step adds to those before it.
 LADDER: dict[str, Options] = {
     "preset paper": {},
@@ -339,7 +342,7 @@ class Plan:
         by_corpus = entry.by_corpus.get(corpus, {})
         # As large as the vectors of the file, in every preset.
         size_of_all: Options = {"model": {"embedding_size": VECTOR_SIZE}}
-        preset = (PRESETS[entry.preset], size_of_all)
+        preset = (PRESETS[entry.preset], size_of_all, NETWORK_ALONE)
         fixed = (*preset, entry.options, by_corpus, CALIBRATED)
         # For every system; nothing is refused, as published.
         for_all: Options = {"text": {"unknown": "keep"}, "train": {"refuse": False}}
@@ -361,7 +364,7 @@ class Plan:
         }
         # Nothing is refused, as in the other tables.
         for_all: Options = {"train": {"refuse": False}}
-        fixed = (PRESETS[entry.preset], common, entry.options)
+        fixed = (PRESETS[entry.preset], NETWORK_ALONE, common, entry.options)
         return self.merged(entry, *fixed, *extra, for_all)
 
     def merged(self, entry: TableSystem, *parts: Options) -> RunConfig:

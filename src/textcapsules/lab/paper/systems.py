@@ -21,6 +21,7 @@ __all__ = [
     "Options",
     "TableSystem",
     "can_learn",
+    "with_words",
 ]
 
 Options = dict[str, dict[str, Any]]  # section -> field -> value
@@ -153,6 +154,32 @@ def _kim(
     )
 
 
+def with_words(entry: TableSystem) -> TableSystem:
+    """Return a network beside which a linear model of its words has a say."""
+    train = {**entry.options.get("train", {}), "word_scores": "dev"}
+    return entry._replace(
+        name=f"{entry.name}_words",
+        title=f"{entry.title}, with words",
+        options={**entry.options, "train": train},
+    )
+
+
+# Chosen on dev like preset `best`: by `tuning`, then results/best/edges.json.
+_TUNED_CNN = _kim(
+    "cnn_tuned",
+    "CNN-non-static, tuned",
+    "non-static",
+    ({"train": {"vector_rate": 0.1, "rate_decay": 0.9}},),
+)
+# Chosen on dev: results/best/normalised.json.
+_BEST = _capsule(
+    "capsule_b_best",
+    "Capsules, preset best",
+    preset="best",
+    settings=({"train": {"patience": 0}},),
+    by_corpus=_CUT,
+)
+
 SYSTEMS: dict[str, TableSystem] = {
     entry.name: entry
     for entry in (
@@ -172,13 +199,8 @@ SYSTEMS: dict[str, TableSystem] = {
         _kim("cnn_rand", "CNN-rand", "random"),
         _kim("cnn_static", "CNN-static", "static"),
         _kim("cnn_non_static", "CNN-non-static", "non-static"),
-        # Chosen on dev like preset `best`: by `tuning`, then results/best/edges.json.
-        _kim(
-            "cnn_tuned",
-            "CNN-non-static, tuned",
-            "non-static",
-            ({"train": {"vector_rate": 0.1, "rate_decay": 0.9}},),
-        ),
+        _TUNED_CNN,
+        with_words(_TUNED_CNN),
         _network(
             "cl_cnn",
             "CL-CNN",
@@ -248,14 +270,8 @@ SYSTEMS: dict[str, TableSystem] = {
             },
             settings=({"train": {"start_length": 0.4, "vector_rate": 0.1}},),
         ),
-        # Chosen on dev: results/best/normalised.json.
-        _capsule(
-            "capsule_b_best",
-            "Capsules, preset best",
-            preset="best",
-            settings=({"train": {"patience": 0}},),
-            by_corpus=_CUT,
-        ),
+        _BEST,
+        with_words(_BEST),
         # Each of these differs from preset best in one option.
         _variant("one_iteration", "one iteration", {"iterations": 1}),
         _variant("no_competition", "no competition", {"compete": False}),
