@@ -15,7 +15,8 @@ and a text's values are divided by their norm. So each occurrence adds its share
 and `shares` tells which words spoke for a class.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +28,11 @@ from torch.nn import functional as F
 from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.text.vocabulary import UNK_ID
 
-__all__ = ["PAIR", "Weights", "WordScores"]
+__all__ = ["CLIP", "LEAST_NORM", "PAIR", "Weights", "WordScores"]
 
 PAIR = 2**32  # a pair of words is one number; a word alone has 0 in the second place
 CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its logit is taken
+LEAST_NORM = 1e-12  # of the values of a text
 
 
 class Weights(NamedTuple):
@@ -162,28 +164,37 @@ class WordScores(nn.Module):
         )
         return sums + self.bias
 
-    def shares(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return what each word adds to z, (B, T, J); a pair's part is halved."""
+    def shares(self, ids: Tensor, mask: Tensor, classes: Sequence[int]) -> Tensor:
+        """Return what each word adds to z_j of some classes, (B, T, len(classes)).
+
+        A pair's part is halved between its words.
+        """
         T = ids.shape[1]
         places, values = self.find(ids, mask)
-        each = self.weight[places] * values.unsqueeze(2)  # (B, M, J)
+        weight = self.weight[:, list(classes)]
+        each = weight[places] * values.unsqueeze(2)  # (B, M, J)
         words = each[:, :T]
         if not self.has_pairs:
             return words
         halves = each[:, T:] / 2
         return words + halves + F.pad(halves[:, :-1], (0, 0, 1, 0))
 
-    def slopes(self, scores: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
-        """Return by how much p changes with s and with z, (B, J) each.
+    def worth(self, scores: Tensor) -> Tensor:
+        """Return what z's rising by one is worth to a network of scores s, (B, J).
 
-        Args:
-            scores: s, the network's.
-            together: p.
+        It is worth as much as s rising by so much, on the average of the way that s
+        has come from an empty text's score.
         """
-        alpha, beta, _ = self.weights
-        rise = together * (1 - together)
         kept = scores.float().clamp(CLIP, 1 - CLIP)
-        return alpha * rise / (kept * (1 - kept)), beta * rise
+        rise = kept.logit() - math.log(CLIP / (1 - CLIP))
+        # At the beginning of the way, its slope.
+        mean = torch.where(rise > CLIP, (kept - CLIP) / rise, kept * (1 - kept))
+        return mean * self.worth_in_logits
+
+    @property
+    def worth_in_logits(self) -> Tensor:
+        """What z's rising by one is worth to the logit of s, ()."""
+        return self.weighing[1] / self.weighing[0]
 
     def find(self, ids: Tensor, mask: Tensor) -> Found:
         """Return the rows and the values of all n-grams of a batch (B, T)."""
@@ -208,4 +219,4 @@ class WordScores(nn.Module):
         count = (count - torch.searchsorted(ordered, apart)).float()
         whole = (1 + count.log()) * self.idf[places] * found
         norm = (whole.square() / count).sum(1, keepdim=True).sqrt()
-        return Found(places, whole / count / norm.clamp(min=1e-12))
+        return Found(places, whole / count / norm.clamp(min=LEAST_NORM))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.score import drop_unreadable, score_documents
-from textcapsules.reasons.methods import batch_for
+from textcapsules.reasons.methods import batch_for, class_scores
 from textcapsules.text.batch import epoch_batches
 from textcapsules.text.encoder import EncoderEmbedding
 from textcapsules.text.pieces import keep_pieces
@@ -124,7 +124,8 @@ def document_lengths(
     for rows in order:
         batch = batch_for(network, documents, rows)
         output = network(batch.ids, batch.mask)
-        parts.append(output.lengths(orphan=True).float().cpu().numpy())
+        lengths = class_scores(network, output, batch.ids, batch.mask)
+        parts.append(lengths.float().cpu().numpy())
     lengths = np.empty_like(np.concatenate(parts))
     lengths[np.concatenate(order)] = np.concatenate(parts)
     lengths[[size == 0 for size in sizes]] = 0  # where padding votes

@@ -24,7 +24,7 @@ from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
 from textcapsules.model.classifier import TextClassifier
-from textcapsules.model.network import ClassOutput
+from textcapsules.model.network import ClassOutput, Network
 from textcapsules.reasons.couplings import branches_of
 from textcapsules.text.batch import Batch, make_batch
 
@@ -191,8 +191,18 @@ def ngram_places(network: System) -> list[NgramPlaces]:
     return [NgramPlaces(PHRASE_SIZE)]
 
 
-def class_scores(output: CapsuleOutput | ClassOutput) -> Tensor:
-    """Return what a decision reads, (B, E): lengths with the orphan's, or scores."""
-    if isinstance(output, CapsuleOutput):
-        return output.lengths(orphan=True)
-    return output.scores
+def class_scores(
+    network: Network, output: CapsuleOutput | ClassOutput, ids: Tensor, mask: Tensor
+) -> Tensor:
+    """Return what a decision reads, (B, E): lengths with the orphan's, or scores.
+
+    Args:
+        network: the model.
+        output: of the batch.
+        ids: its word numbers, (B, T).
+        mask: where there are words, (B, T).
+    """
+    is_routed = isinstance(output, CapsuleOutput)
+    own = output.lengths(orphan=True) if is_routed else output.scores
+    classes, orphan = own.tensor_split([network.n_classes], dim=1)
+    return torch.cat([network.with_words(classes, ids, mask), orphan], 1)

@@ -3,6 +3,9 @@
 Couplings are of n-grams. Each n-gram shares its strength evenly among its tokens, and a
 token adds up its shares; so tokens and n-grams have the same sum. All other methods
 give strengths of tokens; the strength of an n-gram is then the sum of its tokens'.
+
+Where words have a say beside the network (`model.word_scores`), tokens have their share
+of it too. Couplings are the network's alone.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ from torch.nn import functional as F
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
 from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.network import ClassOutput, Network
 from textcapsules.reasons.attributions import (
     document_lengths,
     erase_ngrams,
@@ -88,10 +92,10 @@ def find_strengths(
     elif isinstance(network, CapsuleNetwork):
         with faded_words(network.embedding, 1.0) as vectors:
             output = network(ids, mask, inspect=True)
-        lengths = class_scores(output)
+        lengths = class_scores(network, output, ids, mask)
     else:
         output = network(ids, mask)
-        lengths = class_scores(output)
+        lengths = class_scores(network, output, ids, mask)
     columns = list(range(lengths.shape[1]) if classes is None else classes)
     places = ngram_places(network)
     if method == "couplings":
@@ -124,10 +128,20 @@ def token_strengths(
     vectors: Sequence[Tensor],
 ) -> Tensor:
     """Return the strengths (B, T, E) of tokens by a method that has them."""
-    if method == "contributions":
-        return word_contributions(network, output, vectors[0], mask, columns)
-    if method == "sampled":
+    if method == "erasure":
+        falls = erase_ngrams(network, unpadded(ids, mask), 1, 1)  # (n, E) each
+        padded = ids.new_zeros((*ids.shape, len(columns)), dtype=torch.float32)
+        for row, fall in zip(padded, falls, strict=True):
+            row[: len(fall)] = torch.from_numpy(fall[:, columns])
+        return padded * mask.unsqueeze(2)
+    if method == "gradient":
+        given = gradient_times_input(network, ids, mask, columns)
+    elif method == "integrated":
+        given = integrated_gradients(network, ids, mask, columns)
+    else:
         given = word_contributions(network, output, vectors[0], mask, columns)
+    given = given + words_say(network, output, ids, mask, columns)
+    if method == "sampled":
         documents = unpadded(ids, mask)
         parts = [
             to_array(row[: len(document)])
@@ -136,16 +150,28 @@ def token_strengths(
         corrected = correct_strengths(network, documents, parts, columns)
         for row, values in zip(given, corrected, strict=True):
             row[: len(values)] = torch.from_numpy(values)
-        return given
-    if method == "gradient":
-        return gradient_times_input(network, ids, mask, columns)
-    if method == "integrated":
-        return integrated_gradients(network, ids, mask, columns)
-    falls = erase_ngrams(network, unpadded(ids, mask), 1, 1)  # (n, E) each
-    padded = ids.new_zeros((*ids.shape, len(columns)), dtype=torch.float32)
-    for row, fall in zip(padded, falls, strict=True):
-        row[: len(fall)] = torch.from_numpy(fall[:, columns])
-    return padded * mask.unsqueeze(2)
+    return given
+
+
+def words_say(
+    network: Network, output: Any, ids: Tensor, mask: Tensor, columns: Sequence[int]
+) -> Tensor:
+    """Return what tokens say beside the network, in its units, (B, T, E).
+
+    Each token's share in what the words say, times what that is worth to the network: a
+    rise of its own score, or of its logit where it has no capsules.
+    """
+    said = ids.new_zeros((*ids.shape, len(columns)), dtype=torch.float32)
+    if network.words is None:
+        return said
+    worth = network.words.worth(output.scores)  # (B, J)
+    if isinstance(output, ClassOutput):
+        worth = network.words.worth_in_logits.expand_as(worth)
+    classes = [place for place, column in enumerate(columns) if column < worth.shape[1]]
+    named = [columns[place] for place in classes]
+    shares = network.words.shares(ids, mask, named)
+    said[..., classes] = shares * worth[:, None, named]
+    return said
 
 
 def to_array(tensor: Tensor) -> NDArray[np.float32]:

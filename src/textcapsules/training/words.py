@@ -34,7 +34,8 @@ from textcapsules.training.selection import DevSet
 __all__ = ["add_word_scores", "fit_words", "weigh"]
 
 FEW_TEXTS = 30  # with fewer dev texts nothing is weighed
-MOST_TEXTS = 200_000  # that the linear model is fitted on
+MOST_TEXTS = 50_000  # that the linear model is fitted on, in seconds
+MOST_WEIGHTS = 4_000_000  # of all n-grams and classes: 16 MB in the model folder
 COST = 1.0  # the SVM's C, as of the baseline
 LEAST = 0.1  # the network's share never falls below it: its capsules give the reasons
 MARGIN = 1.0  # distance of an SVM's margin from its plane
@@ -102,8 +103,14 @@ def fit_words(train: Encoded, *, pairs: bool, n_marked: int = 0) -> WordScores |
     plain = [unmarked(word_ids(ids), n_marked) for ids in documents]
     if not any((ids > UNK_ID).any() for ids in plain):
         return None
+    n_classes = targets.shape[1]
     linear = TfidfLinear(
-        n_classes=targets.shape[1], kind="svm", C=COST, several=True, pairs=pairs
+        n_classes=n_classes,
+        kind="svm",
+        C=COST,
+        several=True,
+        pairs=pairs,
+        most=max(MOST_WEIGHTS // n_classes, 1),
     ).fit(plain, targets)
     numbers: dict[int, int] = linear.vectorizer.vocabulary_
     ngrams = np.array(sorted(numbers, key=numbers.__getitem__), np.int64)

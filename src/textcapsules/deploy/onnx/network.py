@@ -23,6 +23,7 @@ from textcapsules.deploy.onnx.graph import (
     route,
     squash,
 )
+from textcapsules.deploy.onnx.words import write_words
 from textcapsules.model.baselines.pooled import LabelAttention, MeanLinear
 from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.layers import (
@@ -83,6 +84,8 @@ def network_graph(
         scores = write_network(graph, network, max_tokens, given)
     else:
         scores = write_pooled(graph, network, given)
+    if network.words is not None:
+        scores = write_words(graph, network.words, given, scores)
     graph.nodes.append(helper.make_node("Identity", [scores], ["scores"], "scores"))
     ids = helper.make_tensor_value_info("ids", types.INT64, ["texts", "tokens"])
     out = helper.make_tensor_value_info(

@@ -98,6 +98,7 @@ class TfidfLinear(ClassicSystem):
         several: bool,
         seed: int = 0,
         pairs: bool = True,
+        most: int | None = None,
     ) -> None:
         """Say what to fit.
 
@@ -108,13 +109,15 @@ class TfidfLinear(ClassicSystem):
             several: whether a text may have several classes.
             seed: of the SVM's solver.
             pairs: read pairs of neighbouring words beside single ones.
+            most: words and pairs that are read, the most frequent; None: all.
         """
         self.n_classes, self.kind, self.C = n_classes, kind, C
-        self.several, self.seed, self.pairs = several, seed, pairs
+        self.several, self.seed = several, seed
+        self.pairs, self.most = pairs, most
 
     def fit(self, documents: Sequence[NDArray], targets: NDArray) -> "TfidfLinear":
         """Learn words, weights and planes."""
-        self.vectorizer = new_vectorizer(pairs=self.pairs)
+        self.vectorizer = new_vectorizer(pairs=self.pairs, most=self.most)
         features = self.vectorizer.fit_transform(documents)
         shape = (self.n_classes, features.shape[1])
         self.weight = np.zeros(shape, dtype=np.float32)  # (J, n)
@@ -197,14 +200,19 @@ class TfidfLinear(ClassicSystem):
 
 
 def new_vectorizer(
-    vocabulary: dict[int, int] | None = None, *, pairs: bool = True
+    vocabulary: dict[int, int] | None = None,
+    *,
+    pairs: bool = True,
+    most: int | None = None,
 ) -> Any:
     """Return what makes the features; with a vocabulary, only weights are missing."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     # Its stubs know no analyzer that is a function; its documentation does.
     analyzer: Any = ngrams if pairs else single_words
-    return TfidfVectorizer(analyzer=analyzer, sublinear_tf=True, vocabulary=vocabulary)
+    return TfidfVectorizer(
+        analyzer=analyzer, sublinear_tf=True, vocabulary=vocabulary, max_features=most
+    )
 
 
 def _sized(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> NDArray:
