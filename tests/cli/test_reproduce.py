@@ -128,7 +128,10 @@ def test_runs_are_told_and_tables_can_be_written_alone(tmp_path):
         (["table6"], "vectors must be a file of word vectors for capsule_b; got none"),
         (["a3", "--only", "lstm"], "only must leave cells of a3; got lstm"),
         (["a3", "--epochs", "0"], "epochs"),
-        (["table1", "--only", "gru"], "only must be SYSTEM/CORPUS .* got 'gru'"),
+        (
+            ["table1", "--only", "gru"],
+            "only must be SYSTEM/CORPUS/SET.* got 'gru'",
+        ),
         (["ablation", "--only", "lstm"], "only must leave cells of ablation; got lstm"),
         (["table1", "--plan", "--tables-only"], "plan must not go with tables_only"),
         (["table1", "--folds", "11"], "folds"),

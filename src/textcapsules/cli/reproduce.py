@@ -43,8 +43,8 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Fill only these cells, as SYSTEM/CORPUS with * for any text; may be "
-            "repeated."
+            help="Fill only these cells, as SYSTEM/CORPUS/SETTING with * for any text "
+            "and parts left out for all; may be repeated."
         ),
     ] = None,
     jobs: Annotated[

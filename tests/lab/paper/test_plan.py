@@ -313,9 +313,29 @@ def test_only_keeps_what_it_names(only, expected):
     assert {(cell.system, cell.corpus) for cell in cells} == expected
 
 
+def test_only_may_name_a_setting():
+    cells = Plan(seeds=2).cells("table5")
+    kept = select(cells, ["lstm/reuters-full/*joined", "bilstm//margin"])
+    assert {(cell.system, cell.corpus, cell.setting) for cell in kept} == {
+        *(
+            ("lstm", "reuters-full", setting)
+            for setting in (
+                "joined",
+                "trained-joined",
+                "single+joined",
+                "trained-joined, single+joined",
+            )
+        ),
+        ("bilstm", "reuters-multi", "margin"),
+        ("bilstm", "reuters-full", "margin"),
+    }
+
+
 @pytest.mark.parametrize("only", ["capsule_c", "capsule_b/mars", "Capsule_b/mr"])
 def test_only_refuses_unknown_names(only):
-    with pytest.raises(ConfigError, match=r"only must be SYSTEM/CORPUS .*; got"):
+    with pytest.raises(
+        ConfigError, match=r"only must be SYSTEM/CORPUS/SET.*; got"
+    ):
         select(Plan(folds=1).cells("ablation"), [only])
 
 

@@ -90,7 +90,7 @@ class Campaign:
             folder: where records and tables are.
             folds: of a corpus without a test set.
             seeds: of a corpus with a test set.
-            only: `SYSTEM/CORPUS` patterns of the cells to run.
+            only: `SYSTEM/CORPUS/SETTING` patterns of the cells to run.
             encoder: the name or folder of the one that the table `encoders` is of.
             quick: try every cell on a few texts.
             redo_unclean: repeat runs whose code was at no commit.

@@ -131,35 +131,39 @@ def differences(config: RunConfig) -> dict[str, Any]:
 
 
 def select(cells: Iterable[Cell], only: Sequence[str]) -> list[Cell]:
-    """Return the cells that a `SYSTEM/CORPUS` pattern names; all without a pattern.
+    """Return the cells that a `SYSTEM/CORPUS/SETTING` names; all without a pattern.
 
-    Either half may be missing or hold `*`: `capsule_b`, `cnn_*/mr`, `*/trec`.
+    Each part may be missing or hold `*`: `capsule_b`, `cnn_*/mr`, `*/trec`, and
+    `lstm/reuters-full/joined`, whose setting is a line or column of the table.
     """
-    pairs = [_halves(pattern) for pattern in only]
+    wanted = [_parts(pattern) for pattern in only]
     return [
         cell
         for cell in cells
-        if not pairs
+        if not wanted
         or any(
-            fnmatchcase(cell.system, name) and fnmatchcase(cell.corpus, corpus)
-            for name, corpus in pairs
+            fnmatchcase(cell.system, system)
+            and fnmatchcase(cell.corpus, corpus)
+            and fnmatchcase(cell.setting, setting)
+            for system, corpus, setting in wanted
         )
     ]
 
 
-def _halves(pattern: str) -> tuple[str, str]:
-    name, _, corpus = pattern.partition("/")
-    name, corpus = name or "*", corpus or "*"
-    for what, half, known in (
-        ("system", name, EVERY_SYSTEM),
+def _parts(pattern: str) -> tuple[str, str, str]:
+    system, corpus, setting = (
+        part or "*" for part in [*pattern.split("/", 2), "", ""][:3]
+    )
+    for what, part, known in (
+        ("system", system, EVERY_SYSTEM),
         ("corpus", corpus, CORPORA),
     ):
-        if not any(fnmatchcase(each, half) for each in known):
+        if not any(fnmatchcase(each, part) for each in known):
             raise ConfigError(
-                f"only must be SYSTEM/CORPUS with a {what} of {', '.join(known)}; "
-                f"got {pattern!r}."
+                f"only must be SYSTEM/CORPUS/SETTING with a {what} of "
+                f"{', '.join(known)}; got {pattern!r}."
             )
-    return name, corpus
+    return system, corpus, setting
 
 
 # For every system; the batch sizes are the paper's.
