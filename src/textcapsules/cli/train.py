@@ -121,6 +121,7 @@ def train(
             )
     print_summary(folder, classifier)
     print_encoder(classifier.record)
+    print_words(classifier.record)
     print_refusal(classifier)
     if json:
         print_json({"folder": str(folder), **classifier.record})
@@ -174,6 +175,19 @@ def print_encoder(record: dict[str, Any]) -> None:
             f"The pretrained encoder {name} read the texts: {reason}. --encoder none "
             "trains on words alone: faster predictions, a smaller folder."
         )
+
+
+def print_words(record: dict[str, Any]) -> None:
+    """Print what the words of a text say beside the network, and what that is worth."""
+    words = record.get("word_scores")
+    if words is None or words["kind"] == "none":
+        return
+    kinds = {"words": "single words", "pairs": "words and pairs of words"}
+    alone, together = (percent(words["dev"][kind]) for kind in ("none", words["kind"]))
+    say(
+        f"A linear model of {kinds[words['kind']]} has a say beside the network: "
+        f"{together} on dev texts, {alone} without. --word-scores none leaves it out."
+    )
 
 
 def print_refusal(classifier: Any) -> None:

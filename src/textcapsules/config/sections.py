@@ -635,9 +635,9 @@ class TrainConfig(Checked):
     )
     word_scores: Literal["none", "words", "pairs", "dev"] = option(
         "none",
-        "What a linear model of the words (a TF-IDF SVM) adds to the network's "
-        "scores, weighed on dev. none: nothing; words: of single words; pairs: of "
-        "pairs of neighbouring words too; dev: whichever of these dev texts like best",
+        "Which words have a say beside the network, through a linear model (an SVM on "
+        "TF-IDF) weighed on dev. none: none; words: single ones; pairs: pairs of "
+        "neighbouring words too; dev: whichever of these is best on dev",
     )
     checkpoint_seconds: float = option(
         10.0,

@@ -60,6 +60,7 @@ def model_card(classifier: TextClassifier, repo_id: str, metadata: str) -> str:
         version=__version__,
         config=config,
         is_capsule=config.model.architecture in CAPSULES,
+        uses_word_scores=classifier.uses_word_scores,
         several=labels.task == "multi-label",
         labels=list(zip(labels.names, labels.thresholds, strict=True)),
         calibration=calibration,

@@ -17,6 +17,7 @@ from textcapsules.data.example import Corpus
 from textcapsules.data.tickets import read_tickets
 from textcapsules.draw.pictures import plot_confusion
 from textcapsules.draw.report import METRICS, render_report
+from textcapsules.inference.compare import with_words
 from textcapsules.inference.compare.rivals import (
     LINEAR_RATES,
     best_on_dev,
@@ -121,6 +122,7 @@ def run_demo(
     systems = {"capsules": classifier, "tfidf": linear_rival(multi, demo_config())}
     if "linear" in titles:
         systems["linear"] = train_linear(config, multi)
+    titles = {name: with_words(titles[name], systems[name]) for name in titles}
     evaluations = {
         corpus.name: {name: evaluate(systems[name], corpus.test) for name in titles}
         for corpus in (single, multi)

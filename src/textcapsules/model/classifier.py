@@ -50,7 +50,7 @@ from textcapsules.base.sums import (
 from textcapsules.config import CLASSIC, RunConfig, restore
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
-from textcapsules.model.network import EXTRA, WORDS, saved_tensors
+from textcapsules.model.network import EXTRA, WORDS, Network, saved_tensors
 from textcapsules.model.score import highest, past, score_documents
 from textcapsules.model.word_scores import WordScores
 from textcapsules.text.encode import Cuts, Encoder, count_words
@@ -192,6 +192,11 @@ class TextClassifier:
             f"{len(names)} labels: {', '.join(names[:LABELS_SHOWN])}{more}; "
             f"threshold {interval})"
         )
+
+    @property
+    def uses_word_scores(self) -> bool:
+        """Whether the words of a text have a say beside the network."""
+        return isinstance(self.network, Network) and self.network.words is not None
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Return the word numbers of each text; none where no word of it is known.

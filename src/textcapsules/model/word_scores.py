@@ -135,14 +135,17 @@ class WordScores(nn.Module):
         names = ("keys", "idf", "weight", "bias", "weighing", "marked")
         if missing := [name for name in names if name not in tensors]:
             raise ValueError(f"words without {', '.join(missing)}")
-        n_ngrams = len(tensors["keys"])
+        n_ngrams = tensors["keys"].numel()
         shapes = ((n_ngrams,), (n_ngrams,), (n_ngrams, n_classes), (n_classes,))
         for name, shape in zip(names, (*shapes, (3,), ()), strict=True):
             if tuple(tensors[name].shape) != shape:
                 raise ValueError(
                     f"words.{name} of shape {tuple(tensors[name].shape)}, not {shape}"
                 )
-        if (tensors["keys"].diff() <= 0).any():
+        for name in ("keys", "marked"):
+            if tensors[name].dtype != torch.int64:
+                raise ValueError(f"words.{name} that holds no whole numbers")
+        if not n_ngrams or (tensors["keys"].diff() <= 0).any():
             raise ValueError("words.keys that do not rise")
         return cls(*(tensors[name] for name in names))
 
@@ -159,6 +162,8 @@ class WordScores(nn.Module):
     def decisions(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return z (B, J) of word numbers (B, T) with their mask (B, T)."""
         places, values = self.find(ids, mask)
+        if not ids.shape[1]:  # which `embedding_bag` refuses
+            return self.bias.expand(len(ids), -1)
         sums = F.embedding_bag(
             places, self.weight, per_sample_weights=values, mode="sum"
         )

@@ -340,13 +340,7 @@ def finish(
         network.eval()
     words = None
     if isinstance(network, Network):
-        words = add_word_scores(
-            prepared.config,
-            network,
-            prepared.train,
-            dev,
-            n_marked=prepared.n_pieces or 0,
-        )
+        words = add_word_scores(prepared.config, network, prepared.train, dev)
     calibration = dev.calibrate(network)
     common = (calibration["threshold"],) * len(prepared.corpus.labels)
     classifier = classifier_of(prepared, calibration.get("thresholds", common))

@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.config import RunConfig
-from textcapsules.model.baselines.classic import TfidfLinear
+from textcapsules.model.baselines.classic import NEVER, TfidfLinear
+from textcapsules.model.classifier import encoder_states
 from textcapsules.model.network import Network
 from textcapsules.model.score import score_documents
 from textcapsules.model.word_scores import Weights, WordScores
@@ -56,8 +57,6 @@ def add_word_scores(
     network: Network,
     train: Encoded,
     dev: DevSet,
-    *,
-    n_marked: int = 0,
 ) -> dict[str, Any] | None:
     """Give the words a say in a network's scores; return what the record keeps.
 
@@ -66,12 +65,14 @@ def add_word_scores(
         network: trained, in evaluation.
         train: the single training texts.
         dev: the dev texts.
-        n_marked: as for `WordScores`.
     """
     asked, network.words = config.train.word_scores, None
     texts = dev.calibration_texts if dev.gives_several else dev.dev
     if asked == "none" or len(dev.dev.documents) < FEW_TEXTS or not texts.documents:
         return None
+    states = encoder_states(network)
+    # Also of texts read as a whole: `keep_pieces` marks the first piece that is left.
+    n_marked = 0 if states is None else states.n_pieces
     scores = score_documents(network, texts.documents)
     found = [Candidate("none", dev.objective(scores, texts.targets), None)]
     for kind in KINDS if asked == "dev" else (asked,):
@@ -114,12 +115,14 @@ def fit_words(train: Encoded, *, pairs: bool, n_marked: int = 0) -> WordScores |
     ).fit(plain, targets)
     numbers: dict[int, int] = linear.vectorizer.vocabulary_
     ngrams = np.array(sorted(numbers, key=numbers.__getitem__), np.int64)
+    # Of a class without a text, or of all texts: as far from the plane as a margin.
+    is_open = np.abs(linear.bias) < -NEVER
+    bias = np.where(is_open, linear.bias, MARGIN * np.sign(linear.bias))
     return WordScores.of(
         ngrams,
         linear.vectorizer.idf_,
         linear.weight,
-        # Of a class without a text: as far from the plane as a margin.
-        linear.bias.clip(-MARGIN, MARGIN),
+        bias,
         n_marked=n_marked,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from textcapsules.deploy.onnx.graph import Graph, as_array
 from textcapsules.model.word_scores import CLIP, LEAST_NORM, PAIR, WordScores
 from textcapsules.text.pieces import FIRST_PIECE
-from textcapsules.text.vocabulary import PAD_ID
+from textcapsules.text.vocabulary import UNK_ID
 
 __all__ = ["write_words"]
 
@@ -24,8 +24,9 @@ def write_words(graph: Graph, words: WordScores, ids: str, scores: str) -> str:
         scores: of the network.
     """
     ids = graph.op("Pad", ids, graph.integers(0, 0, 0, 1))  # T may be zero
-    size = graph.reduce("ReduceMax", ids, 1)  # (B, 1)
-    has_words = graph.op("Greater", size, graph.integers(PAD_ID))
+    # A text without a known word keeps the network's scores, which are zero.
+    last = graph.reduce("ReduceMax", ids, 1)  # (B, 1)
+    has_words = graph.op("Greater", last, graph.integers(UNK_ID))
     decisions = write_decisions(graph, words, ids)
     alpha, beta, gamma = (graph.constant(weight) for weight in words.weights)
     ends = (graph.constant(end) for end in (CLIP, 1 - CLIP))

@@ -26,9 +26,17 @@ from textcapsules.inference.compare.time_plan import (
     check_minutes,
     train_rivals,
 )
+from textcapsules.model.classifier import TextClassifier
 from textcapsules.training.prepare import check_corpus
 
-__all__ = ["Comparison", "Figure", "Result", "compare", "with_test_texts"]
+__all__ = [
+    "Comparison",
+    "Figure",
+    "Result",
+    "compare",
+    "with_test_texts",
+    "with_words",
+]
 
 
 class Result(NamedTuple):
@@ -98,6 +106,11 @@ class Comparison(NamedTuple):
             for each in self.results
         ]
         return {**self._asdict(), "results": results}
+
+
+def with_words(title: str, classifier: TextClassifier) -> str:
+    """Return the title of a trained system, which tells whether words have a say."""
+    return f"{title}, with words" if classifier.uses_word_scores else title
 
 
 def with_test_texts(config: RunConfig, corpus: Corpus, fraction: float) -> Corpus:
@@ -199,7 +212,7 @@ def rank(
         results.append(
             Result(
                 rival.name,
-                rival.title,
+                with_words(rival.title, trained.classifier),
                 trained.config,
                 {
                     texts: {name: interval(values) for name, values in each.items()}

@@ -94,6 +94,7 @@ def execute(cell: Cell, place: Place) -> Record:
         },
         "vectors": trained["vectors"],
         "parameters": trained["parameters"],
+        **({"words": trained["word_scores"]} if "word_scores" in trained else {}),
         "seconds": round(time.perf_counter() - started, 2),
         "training_seconds": trained["seconds"],
         "ended": trained["ended"],
