@@ -170,7 +170,7 @@ def words_say(
     classes = [place for place, column in enumerate(columns) if column < worth.shape[1]]
     named = [columns[place] for place in classes]
     shares = network.words.shares(ids, mask, named)
-    said[..., classes] = shares * worth[:, None, named]
+    said[..., classes] = (shares * worth[:, None, named]).float()
     return said
 
 

@@ -6,9 +6,10 @@ the thresholds are chosen on: it predicts every label of every text from two num
 the logit of the network's score and the SVM's decision. No network sees the SVM while
 it learns, so each keeps what it alone can tell.
 
-The say is kept if it makes dev better: the objective of the thresholds where texts have
-several labels, else accuracy. So texts whose words say nothing by themselves, as in
-reviews, are judged by the network alone.
+What is kept, no say, one of single words or one of pairs too, is what predicts the
+labels of dev texts best when it is weighed on other dev texts: by log-loss, since exact
+match at a threshold hardly tells apart what differs in a few texts. So texts whose
+words say nothing by themselves are judged by the network alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,10 +46,11 @@ BATCH_SIZE = 64
 
 
 class Candidate(NamedTuple):
-    """One way to give the words a say, and the dev score that it reaches."""
+    """One way to give the words a say, and what it reaches on dev."""
 
     kind: str
-    value: float
+    loss: float  # by which one is chosen
+    value: float  # what thresholds and epochs are chosen by, for the record
     words: WordScores | None
 
 
@@ -74,7 +76,14 @@ def add_word_scores(
     # Also of texts read as a whole: `keep_pieces` marks the first piece that is left.
     n_marked = 0 if states is None else states.n_pieces
     scores = score_documents(network, texts.documents)
-    found = [Candidate("none", dev.objective(scores, texts.targets), None)]
+
+    def candidate(
+        kind: str, decisions: NDArray, given: NDArray, words: WordScores | None
+    ) -> Candidate:
+        loss = held_out_loss(scores, decisions, texts.targets)
+        return Candidate(kind, loss, dev.objective(given, texts.targets), words)
+
+    found = [candidate("none", np.zeros_like(scores), scores, None)]
     for kind in KINDS if asked == "dev" else (asked,):
         words = fit_words(train, pairs=kind == "pairs", n_marked=n_marked)
         if words is None:
@@ -83,14 +92,15 @@ def add_word_scores(
         weights = weigh(scores, decisions, texts.targets)
         words = words.weighed(weights)
         together = blend(words, scores, texts.documents)
-        found.append(Candidate(kind, dev.objective(together, texts.targets), words))
+        found.append(candidate(kind, decisions, together, words))
     # The first of equal ones is the simplest.
-    best = max(found if asked == "dev" else found[-1:], key=lambda each: each.value)
+    best = min(found if asked == "dev" else found[-1:], key=lambda each: each.loss)
     if best.words is not None:
         network.words = best.words.to(next(network.parameters()).device)
     return {
         "kind": best.kind,
         **({} if best.words is None else best.words.weights._asdict()),
+        "dev_loss": {each.kind: round(each.loss, 6) for each in found},
         "dev": {each.kind: round(each.value, 6) for each in found},
     }
 
@@ -145,17 +155,36 @@ def weigh(scores: NDArray, decisions: NDArray, targets: NDArray) -> Weights:
     """
     from scipy.optimize import minimize
 
-    x = np.stack([logit(scores), decisions, np.ones_like(decisions)], -1)  # (N, J, 3)
-    truth = targets.astype(np.float64)
+    x, truth = evidence(scores, decisions), targets.astype(np.float64)
 
     def loss(at: NDArray) -> tuple[float, NDArray]:
         u = x @ at
         gradient = ((sigmoid(u) - truth)[..., None] * x).mean((0, 1))
-        return float((np.logaddexp(0, u) - truth * u).mean()), gradient
+        return log_loss(u, truth), gradient
 
     bounds = [(LEAST, None), (0, None), (None, None)]
     found = minimize(loss, [1.0, 1.0, 0.0], jac=True, bounds=bounds)
     return Weights(*found.x.tolist())
+
+
+def held_out_loss(scores: NDArray, decisions: NDArray, targets: NDArray) -> float:
+    """Return the mean log-loss of texts by weights from the other half of them."""
+    x, even = evidence(scores, decisions), np.arange(len(scores)) % 2 == 0
+    losses = []
+    for fitted in (even, ~even):
+        weights = weigh(scores[fitted], decisions[fitted], targets[fitted])
+        losses.append(log_loss(x[~fitted] @ np.array(weights), targets[~fitted]))
+    return float(np.mean(losses))
+
+
+def evidence(scores: NDArray, decisions: NDArray) -> NDArray[np.float64]:
+    """Return what `Weights` weigh, (N, J, 3)."""
+    return np.stack([logit(scores), decisions, np.ones_like(decisions)], -1)
+
+
+def log_loss(logits: NDArray, targets: NDArray) -> float:
+    """Return the mean log-loss of labels (N, J) by their logits."""
+    return float((np.logaddexp(0, logits) - targets * logits).mean())
 
 
 @torch.inference_mode()
