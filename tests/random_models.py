@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from textcapsules.config import RunConfig
 from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import Labels, TextClassifier
+from textcapsules.model.word_scores import PAIR, Weights, WordScores
 from textcapsules.reasons.methods import capsule_network
 from textcapsules.text.vocabulary import PAD, UNK, TextTokenizer
 
@@ -97,3 +99,25 @@ def random_classifier(
 def random_network(**model: Any) -> CapsuleNetwork:
     """Return the network of such a classifier."""
     return capsule_network(random_classifier(**model))
+
+
+def random_words(
+    n_rows: int,
+    n_classes: int,
+    *,
+    pairs: bool = True,
+    weights: tuple[float, float, float] = (0.7, 1.2, 0.3),
+) -> WordScores:
+    """Return what words say at random, of three quarters of all rows and pairs."""
+    draw = np.random.default_rng(0)
+    first, second = np.divmod(np.arange(2 * n_rows, n_rows**2), n_rows)
+    known = (second > 1) & pairs | (second == 0)
+    ngrams = (first * PAIR + second)[known & (draw.random(len(first)) < 0.75)]
+    shape = n_classes, len(ngrams)
+    words = WordScores.of(
+        ngrams,
+        draw.uniform(1, 3, len(ngrams)),
+        draw.normal(size=shape),
+        draw.normal(size=n_classes),
+    )
+    return words.weighed(Weights(*weights))

@@ -46,8 +46,7 @@ ORDER = """
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint
     training.start training.steps training.ahead training.loop training.words
-    training.folder
-    training.run
+    training.folder training.run
     inference inference.evaluate inference.suspects inference.compare.rivals
     inference.compare.judge inference.compare.time_plan inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray
@@ -58,7 +57,8 @@ ORDER = """
     deploy.service.metrics deploy.service.schema deploy.service.answers
     deploy.service.guard deploy.service.connections deploy.service.review
     deploy.service.app deploy.service.run deploy.onnx deploy.onnx.graph
-    deploy.onnx.encoder deploy.onnx.network deploy.onnx.export deploy.hub
+    deploy.onnx.encoder deploy.onnx.words deploy.onnx.network deploy.onnx.export
+    deploy.hub
     lab lab.demo lab.bench.measure lab.bench.cases lab.bench.speed lab.bench.many
     lab.bench lab.paper lab.paper.published lab.paper.systems lab.paper.heads
     lab.paper.plan lab.paper.place lab.paper.records lab.paper.regression lab.paper.runs

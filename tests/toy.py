@@ -113,6 +113,22 @@ def refusing_model() -> Path:
     return folder / "model"
 
 
+def worded_config(source: Path | str, **train: Any) -> RunConfig:
+    """Return a toy run beside whose network words and pairs have a say."""
+    options = {"epochs": 2, "batch_size": 20, "word_scores": "pairs", **train}
+    return tiny_config(source, train=options)
+
+
+@functools.cache
+def worded_model() -> Path:
+    """Return the folder of a toy model beside which words have a say."""
+    folder = Path(tempfile.mkdtemp(prefix="textcapsules-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config = worded_config(toy_file(folder, 360))
+    train(config, folder / "model", test_reasons=False)
+    return folder / "model"
+
+
 def model_copy(folder: Path) -> Path:
     """Return a copy of the trained model, to be spoilt."""
     return Path(shutil.copytree(trained_model(), folder / "model"))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from random_models import random_words
 from textcapsules.config import preset
 from textcapsules.model import captured, score
 from textcapsules.model.builder import build_network
@@ -63,10 +64,16 @@ class FakeCaptures(CapturedScores):
         return graph, graph.scores
 
 
-@pytest.mark.parametrize("tokens", [64, 256, 8192])
-def test_graphs_give_the_scores_of_plain_batches(monkeypatch, tokens: int) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "words"), [(64, None), (256, "words"), (8192, "pairs")]
+)
+def test_graphs_give_the_scores_of_plain_batches(
+    monkeypatch, tokens: int, words: str | None
+) -> None:
     monkeypatch.setattr(captured, "BATCH_TOKENS", tokens)
     model, documents, kept = network("cpu"), texts(), FakeCaptures()
+    if words is not None:
+        model.words = random_words(50, 3, pairs=words == "pairs")
     expected = score_documents(model, documents, batch_size=7)
     for _ in range(3):
         found = by_graphs(kept, model, documents)
@@ -109,6 +116,17 @@ def test_weights_changed_in_place_are_read_and_others_make_new_graphs() -> None:
     set_precision(model, "tf32")
     by_graphs(kept, model, documents)
     assert not kept.graphs
+
+
+def test_words_given_later_make_new_graphs() -> None:
+    model, documents, kept = network("cpu"), texts(), FakeCaptures()
+    for _ in range(2):
+        by_graphs(kept, model, documents)
+    alone = by_graphs(kept, model, documents)
+    model.words = random_words(50, 3)
+    expected = score_documents(model, documents, batch_size=7)
+    np.testing.assert_allclose(by_graphs(kept, model, documents), expected, atol=1e-6)
+    assert abs(alone - expected).max() > 0.1
 
 
 def test_a_failed_capture_leaves_plain_batches(caplog) -> None:

@@ -97,7 +97,7 @@ def test_model_no_better_than_the_commonest_label_is_told(tmp_path, task, caplog
     assert [entry.getMessage() for entry in caplog.records] == record["warnings"]
     (message,) = record["warnings"]
     # 30 dev texts, 10 of each label: 1/3, and two deviations of sqrt(2/9/30) above it
-    assert message.startswith("the model may have learnt nothing: its dev accuracy, ")
+    assert message.startswith("the network may have learnt nothing: its dev accuracy, ")
     assert "the commonest label, which may reach 50.5%. Try another --learni" in message
 
 

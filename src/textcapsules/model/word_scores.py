@@ -147,6 +147,8 @@ class WordScores(nn.Module):
                 raise ValueError(f"words.{name} that holds no whole numbers")
         if not n_ngrams or (tensors["keys"].diff() <= 0).any():
             raise ValueError("words.keys that do not rise")
+        if not tensors["weighing"][0] > 0:
+            raise ValueError("words.weighing that leaves the network out")
         return cls(*(tensors[name] for name in names))
 
     def forward(self, scores: Tensor, ids: Tensor, mask: Tensor) -> Tensor:

@@ -392,7 +392,7 @@ def learnt_nothing(record: dict[str, Any], dev: DevSet) -> str | None:
     if accuracy > limit:
         return None
     return (
-        f"the model may have learnt nothing: its dev accuracy, {100 * accuracy:.1f}% "
+        f"the network may have learnt nothing: its dev accuracy, {100 * accuracy:.1f}% "
         f"of {n_texts:,} texts, is no better than always giving the commonest label, "
         f"which may reach {100 * min(limit, 1):.1f}%. Try another --learning-rate, "
         "more --epochs, or more texts."

@@ -39,6 +39,7 @@ FEW_TEXTS = 30  # with fewer dev texts nothing is weighed
 MOST_TEXTS = 50_000  # that the linear model is fitted on, in seconds
 MOST_WEIGHTS = 4_000_000  # of all n-grams and classes: 16 MB in the model folder
 COST = 1.0  # the SVM's C, as of the baseline
+LEAST_GAIN = 0.01  # share of the log-loss on dev that a say must take away to be kept
 LEAST = 0.1  # the network's share never falls below it: its capsules give the reasons
 MARGIN = 1.0  # distance of an SVM's margin from its plane
 KINDS = ("words", "pairs")
@@ -93,8 +94,7 @@ def add_word_scores(
         words = words.weighed(weights)
         together = blend(words, scores, texts.documents)
         found.append(candidate(kind, decisions, together, words))
-    # The first of equal ones is the simplest.
-    best = min(found if asked == "dev" else found[-1:], key=lambda each: each.loss)
+    best = pick(found) if asked == "dev" else found[-1]
     if best.words is not None:
         network.words = best.words.to(next(network.parameters()).device)
     return {
@@ -103,6 +103,15 @@ def add_word_scores(
         "dev_loss": {each.kind: round(each.loss, 6) for each in found},
         "dev": {each.kind: round(each.value, 6) for each in found},
     }
+
+
+def pick(found: Sequence[Candidate]) -> Candidate:
+    """Return the candidate to keep; the first one is the network alone."""
+    alone = found[0]
+    best = min(found, key=lambda each: each.loss)
+    # A network that makes no error on dev needs no help.
+    is_better = best.loss <= (1 - LEAST_GAIN) * alone.loss and alone.value < 1
+    return best if is_better else alone
 
 
 def fit_words(train: Encoded, *, pairs: bool, n_marked: int = 0) -> WordScores | None:

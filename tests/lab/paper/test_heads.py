@@ -25,7 +25,7 @@ from textcapsules.text.encoder_training import LearningEncoder
 from tiny_encoder import write_encoder
 from toy import refusal, run_cli
 
-FROZEN = [name for name in HEADS if not name.endswith(("_light", "_tuned"))]
+FROZEN = [name for name in HEADS if not name.endswith(("_light", "_tuned", "_words"))]
 TUNED = [name for name in HEADS if name.endswith("_tuned")]
 
 
@@ -64,6 +64,22 @@ def test_heads_on_an_encoder_that_learns_differ_in_that_alone() -> None:
         (cell,) = select(plan.cells("encoders"), [f"{name}_light/trec"])
         changed = {"encoder_training": "light"}
         assert cell.config == frozen.config.replace(train=changed)
+
+
+def test_heads_with_words_differ_in_them_alone_and_have_the_heads_setting() -> None:
+    setting = HEADS["encoder_capsules"].settings[1]
+    chosen = {("encoder_capsules", search_place("mr", "tiny")): setting}
+    plan = Plan(folds=1, seeds=1, chosen=chosen, encoders=["tiny"])
+    names = [name for name in HEADS if name.endswith("_words")]
+    assert len(names) == 3
+    for name in names:
+        only = [name.removesuffix("_words"), name]
+        alone, added = (select(plan.cells("encoders"), [each]) for each in only)
+        assert len(alone) == len(added) > 0
+        for one, other in zip(alone, added, strict=True):
+            assert one.config.train.word_scores == "none"
+            assert other.config == one.config.replace(train={"word_scores": "dev"})
+    assert not select(plan.cells("search"), ["encoder_*_words"])
 
 
 def test_all_heads_on_a_tuned_encoder_have_its_options_and_settings() -> None:
@@ -123,7 +139,12 @@ def test_a_search_chooses_for_one_encoder(place: Place, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "head", [*FROZEN, "encoder_capsules_light", "encoder_capsules_tuned"]
+    "head",
+    [
+        *FROZEN,
+        *("encoder_capsules_light", "encoder_capsules_tuned"),
+        "encoder_capsules_words",
+    ],
 )
 def test_record_names_the_encoder_and_no_folder(place: Place, head: str) -> None:
     plan = Plan(folds=1, seeds=1, adjust=QUICK, encoders=["tiny"])

@@ -1,4 +1,4 @@
-"""Counts by hand: 27 systems, ten folds of MR, Subj and CR, five seeds elsewhere."""
+"""Counts by hand: 30 systems, ten folds of MR, Subj and CR, five seeds elsewhere."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ def keys(cells: list[Cell]) -> set[str]:
 def test_table1_has_ten_folds_or_five_seeds_of_every_system():
     cells = Plan().cells("table1")
     # 3 corpora in folds and 4 with seeds; LR-LSTM has no use for 4 or 6 classes.
-    assert len(cells) == 27 * (3 * 10 + 4 * 5) + (3 * 10 + 2 * 5)
+    assert len(cells) == 29 * (3 * 10 + 4 * 5) + (3 * 10 + 2 * 5)
     folds = Counter(cell.corpus for cell in cells if cell.system == "capsule_b")
     assert folds == {
         "mr": 10,
@@ -42,8 +42,8 @@ def test_table1_has_ten_folds_or_five_seeds_of_every_system():
 
 def test_table5_trains_once_for_both_test_sets():
     cells = Plan().cells("table5")
-    # 9 networks choose in eight ways, 15 capsule networks and 3 classics in seven.
-    lines = 9 * 8 + 15 * 7 + 3 * 7
+    # 10 networks choose in eight ways, 16 capsule networks and 3 classics in seven.
+    lines = 10 * 8 + 16 * 7 + 3 * 7
     assert len(cells) == lines * 2 * 5
     lines -= 2 * 7  # unsearched, Capsule-A and -B are those of preset `paper`
     # What tuning has found may be what the paper says; then they share runs.
@@ -290,6 +290,28 @@ def test_a_variant_of_preset_best_differs_in_one_thing(variant, model):
             assert one.config.replace(model=model) == changed.config != one.config
 
 
+@pytest.mark.parametrize("name", ["cnn_tuned", "capsule_b_best"])
+def test_a_row_with_words_differs_in_them_alone(name):
+    plan = Plan(folds=1, seeds=1)
+    for table in ("table1", "table5"):
+        alone, added = (
+            select(plan.cells(table), [each]) for each in (name, f"{name}_words")
+        )
+        assert len(alone) == len(added) > 0
+        for one, other in zip(alone, added, strict=True):
+            assert (one.corpus, one.setting) == (other.corpus, other.setting)
+            assert one.config.train.word_scores == "none"
+            changed = one.config.replace(train={"word_scores": "dev"})
+            assert other.config == changed
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_words_have_a_say_only_where_the_row_is_named_so(table):
+    for cell in Plan(folds=1, seeds=1, encoders=["tiny"]).cells(table):
+        expected = "dev" if cell.system.endswith("_words") else "none"
+        assert cell.config.train.word_scores == expected, cell.system
+
+
 @pytest.mark.parametrize(
     ("only", "expected"),
     [
@@ -303,6 +325,7 @@ def test_a_variant_of_preset_best_differs_in_one_thing(variant, model):
                 ("cnn_static", "mr"),
                 ("cnn_non_static", "mr"),
                 ("cnn_tuned", "mr"),
+                ("cnn_tuned_words", "mr"),
                 ("lstm", "cr"),
             },
         ),
@@ -333,9 +356,7 @@ def test_only_may_name_a_setting():
 
 @pytest.mark.parametrize("only", ["capsule_c", "capsule_b/mars", "Capsule_b/mr"])
 def test_only_refuses_unknown_names(only):
-    with pytest.raises(
-        ConfigError, match=r"only must be SYSTEM/CORPUS/SET.*; got"
-    ):
+    with pytest.raises(ConfigError, match=r"only must be SYSTEM/CORPUS/SET.*; got"):
         select(Plan(folds=1).cells("ablation"), [only])
 
 
