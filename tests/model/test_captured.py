@@ -14,6 +14,7 @@ from textcapsules.model.builder import build_network
 from textcapsules.model.captured import CapturedScores, captured_scores, cut_batches
 from textcapsules.model.layers import set_precision
 from textcapsules.model.score import score_documents
+from textcapsules.model.word_scores import Weights
 from textcapsules.training.steps import GraphSteps
 from toy import TINY_MODEL
 
@@ -127,6 +128,28 @@ def test_words_given_later_make_new_graphs() -> None:
     expected = score_documents(model, documents, batch_size=7)
     np.testing.assert_allclose(by_graphs(kept, model, documents), expected, atol=1e-6)
     assert abs(alone - expected).max() > 0.1
+
+
+def test_words_of_another_weight_make_new_graphs() -> None:
+    model, documents, kept = network("cpu"), texts(), FakeCaptures()
+    words = model.words = random_words(50, 3)
+    for _ in range(2):
+        by_graphs(kept, model, documents)
+    assert kept.graphs
+    model.words = words.weighed(Weights(0.2, 2.0, 0.0))
+    model.words.weighing = words.weighing  # memory that is used again
+    by_graphs(kept, model, documents)
+    assert not kept.graphs
+
+
+@pytest.mark.parametrize("name", ["paper", "best"])
+def test_padding_needs_no_position_that_has_no_weights(name: str) -> None:
+    model, kept = network("cpu", name, shared=False), FakeCaptures()
+    documents = [*texts(), np.full(90, 7, dtype=np.int32)]
+    expected = score_documents(model, documents, batch_size=7)
+    for _ in range(3):
+        found = by_graphs(kept, model, documents)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_a_failed_capture_leaves_plain_batches(caplog) -> None:

@@ -167,6 +167,16 @@ def test_a_network_may_ask_for_fewer_lengths(architecture, lengths) -> None:
     assert len(seen) == lengths
 
 
+def test_padding_needs_no_position_that_has_no_weights() -> None:
+    config = preset("paper").replace(model={**TINY_MODEL, "shared": False})
+    network = build_network(config.model, n_words=50, n_classes=3, max_tokens=29)
+    steps = GraphSteps(config, network, torch.device("cpu"))
+    documents, targets = problem()
+    assert max(map(len, documents)) == 29
+    losses = list(steps.run(documents, targets, [np.arange(37)], 0))
+    assert all(loss.isfinite() for loss in losses)
+
+
 def test_texts_are_copied_once_and_graphs_forgotten_when_they_must() -> None:
     config = preset("paper").replace(model=TINY_MODEL, loss={"loss": "spread"})
     network = build_network(config.model, n_words=50, n_classes=3, max_tokens=40)

@@ -62,8 +62,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     A parameter left at None is what the preset says.
 
     Args:
-        preset: a named set of options: "best", "encoder-frozen", "encoder", "paper",
-            "released" or "sabour"; None: "encoder-frozen" with an encoder, else "best".
+        preset: a named set of options: "best", "encoder-frozen", "encoder",
+            "encoder-tuned", "paper", "released" or "sabour"; None: "encoder-frozen"
+            with an encoder, else "best".
         epochs: the largest number of passes over the training texts.
         batch_size: texts in a batch.
         learning_rate: Adam's step.

@@ -208,7 +208,7 @@ def build_capsules(
         build_branch(config, together, size, n_classes, max_tokens)
         for together in ([sizes] if config.joint else [(one,) for one in sizes])
     ]
-    return CapsuleNetwork(
+    network = CapsuleNetwork(
         embedding,
         branches,
         n_classes=n_classes,
@@ -217,6 +217,9 @@ def build_capsules(
         average=config.average,
         pad_to=None if config.mask_padding else max_tokens,
     )
+    if not config.shared:  # a transform for each position up to there
+        network.most_tokens = max_tokens
+    return network
 
 
 def build_branch(

@@ -68,11 +68,11 @@ def padded(length: int, step: int) -> int:
     return max(-(-length // step), 1) * step
 
 
-def cut_batches(lengths: NDArray, step: int) -> list[Cut]:
+def cut_batches(lengths: NDArray, step: int, most: int | None = None) -> list[Cut]:
     """Cut texts of rising lengths into batches of few shapes, the longest first.
 
     A full batch has as many texts as its padded length says; only the last one, of the
-    shortest texts, may have fewer.
+    shortest texts, may have fewer. No text is padded past `most`.
 
     >>> cut_batches(np.array([3, 3, 5, 90]), 8)
     [Cut(start=0, stop=4, texts=64, tokens=96)]
@@ -81,7 +81,9 @@ def cut_batches(lengths: NDArray, step: int) -> list[Cut]:
     """
     cuts, stop = [], len(lengths)
     while stop:
-        tokens = padded(int(lengths[stop - 1]), step)
+        tokens = padded(longest := int(lengths[stop - 1]), step)
+        if most is not None:
+            tokens = max(longest, min(tokens, most))
         fitting = min(BATCH_TEXTS, max(1, BATCH_TOKENS // tokens))
         if fitting < TEXTS_STEP:
             texts = 1 << (fitting.bit_length() - 1)
@@ -91,6 +93,11 @@ def cut_batches(lengths: NDArray, step: int) -> list[Cut]:
         cuts.append(Cut(start, stop, texts, tokens))
         stop = start
     return cuts
+
+
+def cuts_for(network: Network, lengths: NDArray) -> list[Cut]:
+    """Cut texts of rising lengths into the batches that suit a network."""
+    return cut_batches(lengths, network.length_step, network.most_tokens)
 
 
 class CapturedScores:
@@ -131,10 +138,10 @@ class CapturedScores:
         """Compile what texts of rising lengths need, side by side if it is new."""
         if not self.words.is_cuda or not has_triton():
             return
-        from textcapsules.model.kernels.gpu.compile import compile_planned, planned
-
         try:
-            with planned(backward=False) as launches:
+            from textcapsules.model.kernels.gpu.compile import compile_planned, planned
+
+            with planned() as launches:
                 self.dry_run(network, lengths)
             compile_planned(launches)
         except Exception as error:  # then they are compiled where they are launched
@@ -142,7 +149,7 @@ class CapturedScores:
 
     def dry_run(self, network: Network, lengths: NDArray) -> None:
         """Go once through every new shape of batches of texts of rising lengths."""
-        for *_, texts, tokens in cut_batches(lengths, network.length_step):
+        for *_, texts, tokens in cuts_for(network, lengths):
             if (texts, tokens) not in self.tried:
                 self.tried.add((texts, tokens))
                 self.gathered(network, texts, tokens)
@@ -171,7 +178,7 @@ class CapturedScores:
         ends = np.cumsum(lengths)
         places = torch.from_numpy(np.stack([ends - lengths, lengths])).to(device)
         found = torch.empty(len(documents), network.n_classes, device=device)
-        for start, stop, texts, tokens in cut_batches(lengths, network.length_step):
+        for start, stop, texts, tokens in cuts_for(network, lengths):
             self.places[:, : stop - start].copy_(places[:, start:stop])
             if texts > stop - start:  # spare rows have no words
                 self.places[1, stop - start : texts].zero_()
@@ -251,14 +258,16 @@ def parts_of(order: NDArray, lengths: NDArray) -> Iterator[NDArray]:
 
 def fingerprint(network: Network) -> tuple[Any, ...]:
     """Return what a graph records of a network beside its operations."""
-    places = [t.data_ptr() for t in (*network.parameters(), *network.buffers())]
+    tensors = (*network.parameters(), *network.buffers())
+    places = [(t.data_ptr(), t.shape) for t in tensors]
+    weights = None if network.words is None else network.words.weights
     ways = [
         (getattr(layer, "backend", ""), layer.precision, getattr(layer, "options", ()))
         for layer in network.modules()
         if hasattr(layer, "precision")
     ]
     products = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return tuple(places), tuple(ways), products
+    return tuple(places), weights, tuple(ways), products
 
 
 _kept: "WeakKeyDictionary[nn.Module, CapturedScores]" = WeakKeyDictionary()

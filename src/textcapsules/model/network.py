@@ -31,11 +31,13 @@ class Network(nn.Module):
     The output has `scores` (B, J) and `lengths`, as `ClassOutput` and `CapsuleOutput`.
     """
 
-    # Whether a training step can be captured in a CUDA graph: not if the host must know
-    # what is in a batch.
+    # Whether steps and scoring can be captured in CUDA graphs: not if the host must
+    # know what is in a batch.
     capturable: bool = True
     # Lengths of captured steps are rounded up to a multiple of this: few graphs.
     length_step: int = 8
+    # Tokens that no text need be padded past: positions after them have no weights.
+    most_tokens: int | None = None
     # Whether the texts of a training batch are to be of all lengths, not of like ones.
     mixed_lengths: bool = False
     # What the words say by themselves, if they have a say. Training does not see it.

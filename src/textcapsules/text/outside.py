@@ -196,16 +196,6 @@ def text_means(
             units = np.concatenate([texts[row] for row in rows])
             means[rows] = some_means(values[units], lengths[rows], prior)
     return means
-    rows, n_units = np.flatnonzero(lengths), lengths[lengths > 0]
-    ends = np.cumsum(n_units)
-    own = values[np.concatenate([texts[row] for row in rows])]
-    # Each text's sum begins with a zero: so it is rounded like the sum of it alone.
-    firsts = ends - n_units
-    padded = np.insert(own, firsts, 0.0)
-    sums = np.add.reduceat(padded, firsts + np.arange(len(rows)))
-    average = (1 + PRIOR_WORDS) * prior - np.maximum.reduceat(own, firsts)
-    means[rows] = (sums + average) / (n_units + PRIOR_WORDS)
-    return means
 
 
 def some_means(

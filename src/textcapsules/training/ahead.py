@@ -55,15 +55,15 @@ def compile_ahead(
     """
     if device.type != "cuda" or not has_triton() or not needs_kernels(network):
         return
-    lengths = lengths_tried(train.documents, network.length_step)
+    lengths = lengths_tried(train.documents, network.length_step, network.most_tokens)
     each = config.train.precision, config.train.batch_size, network.n_classes, scale
     run = repr((config.model, config.loss, each, lengths))  # not the seed
     if run in _done:
         return
-    from textcapsules.model.kernels.gpu.compile import compile_planned, planned
-
     try:
-        with planned(backward=True) as launches:
+        from textcapsules.model.kernels.gpu.compile import compile_planned, planned
+
+        with planned() as launches:
             dry_run(network, config, train, scored, lengths, scale=scale)
         compile_planned(launches)
         _done.add(run)
@@ -104,9 +104,11 @@ def needs_kernels(network: Network) -> bool:
     )
 
 
-def lengths_tried(documents: Sequence[NDArray], step: int) -> list[int]:
+def lengths_tried(
+    documents: Sequence[NDArray], step: int, most: int | None = None
+) -> list[int]:
     """Return some of the padded lengths of documents, the ends among them."""
-    found = sorted({padded_length(len(ids), None, step) for ids in documents})
+    found = sorted({padded_length(len(ids), most, step) for ids in documents})
     places = np.linspace(0, len(found) - 1, min(MOST_LENGTHS, len(found)))
     return [found[place] for place in places.round().astype(int)]
 

@@ -337,6 +337,7 @@ def finish(
         if isinstance(encoder := encoder_of(network), LearningEncoder):
             # Before the thresholds, which must suit the encoder that is saved.
             network.embedding = encoder.frozen()
+            network.capturable = network.embedding.capturable
         network.eval()
     words = None
     if isinstance(network, Network):

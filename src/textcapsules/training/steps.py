@@ -93,7 +93,7 @@ class GraphSteps(EagerSteps):
         self.texts: tuple[Any, Any] = (None, None)  # on the device
         self.shapes: list[torch.Size] = []  # of the tensors on the device
         self.margin = 0
-        self.length_step = network.length_step
+        self.length_step, self.most_tokens = network.length_step, network.most_tokens
 
     def run(
         self,
@@ -129,7 +129,9 @@ class GraphSteps(EagerSteps):
 
     def place(self, documents: Sequence[NDArray], targets: NDArray) -> None:
         """Copy texts to the device, in place if their shapes have not changed."""
-        longest = padded_length(max(map(len, documents)), None, self.length_step)
+        longest = padded_length(
+            max(map(len, documents)), self.most_tokens, self.length_step
+        )
         shape = (len(documents), longest, *documents[0].shape[1:])
         ids = np.zeros(shape, dtype=np.int64)  # (N, T) or (N, T, F)
         for row, words in enumerate(documents):

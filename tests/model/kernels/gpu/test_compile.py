@@ -1,6 +1,7 @@
 """Kernels compiled in forks: what is noted, what is on disk, and no process left."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -45,7 +46,7 @@ logger.setLevel(logging.INFO)
 logger.addHandler(handler := logging.Handler())
 handler.emit = lambda record: said.append(record.getMessage())
 rows = torch.zeros(64)
-with planned(backward=True) as launches:
+with planned() as launches:
     for block in (16, 32, 64, 16):
         call.run(call.fold_windows, (1,), rows, rows, 3, 4, 5, 16, BLOCK=block)
 assert compile_planned(launches, processes=2) == 3
@@ -66,7 +67,7 @@ def test_launches_are_noted_and_not_made() -> None:
 
     kernel = Kernel(arg_names=["x_ptr", "n", "BLOCK"])
     rows = torch.zeros(40)
-    with ahead.planned(backward=False) as launches:
+    with ahead.planned() as launches:
         call.run(kernel, (1,), rows[1:], 7, BLOCK=16, OTHER=3)
         other = threading.Thread(target=call.run, args=(kernel, (1,), rows, 8))
         other.start()
@@ -79,6 +80,23 @@ def test_launches_are_noted_and_not_made() -> None:
     assert [arguments[1] for arguments, _ in made] == [8]
     call.run(kernel, (1,), rows, 9)
     assert [arguments[1] for arguments, _ in made] == [8, 9]
+
+
+def test_a_backward_pass_asks_in_the_thread_that_began_it() -> None:
+    with ahead.planned():
+        assert not torch.autograd.is_multithreading_enabled()
+    assert torch.autograd.is_multithreading_enabled()
+
+
+def test_a_system_without_forks_can_import_it() -> None:
+    code = """
+import os, signal
+for module, name in ((os, "fork"), (signal, "SIGKILL")):
+    if hasattr(module, name):
+        delattr(module, name)
+import textcapsules.model.kernels.gpu.compile
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture
@@ -123,6 +141,38 @@ def test_no_fork_is_left_after_an_interrupt(monkeypatch, forks) -> None:
     with pytest.raises(KeyboardInterrupt):
         ahead.fork_all([lambda: os.read(os.pipe()[0], 1)] * 3, 2)
     assert len(forks) == 2
+    assert_none_is_left(forks)
+
+
+@needs_forks
+def test_a_fork_whose_parent_is_gone_ends_too(monkeypatch) -> None:
+    monkeypatch.setattr(ahead, "MOST_SECONDS", 0.3)
+    begun = time.monotonic()
+    _, status = os.waitpid(ahead.fork(lambda: time.sleep(5)), 0)
+    assert time.monotonic() - begun < 3
+    assert os.WTERMSIG(status) == signal.SIGALRM
+
+
+@needs_forks
+def test_an_interrupt_as_a_fork_begins_ends_it_alone(
+    tmp_path, monkeypatch, forks
+) -> None:
+    fork = ahead.os.fork  # the fixture's
+
+    def interrupted() -> int:
+        if process := fork():
+            return process
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ahead.os, "fork", interrupted)
+    parent = os.getpid()
+    try:
+        ahead.fork_all([print], 2)
+    finally:
+        if os.getpid() != parent:  # a copy of the whole test session goes on
+            (tmp_path / "went-on").touch()
+            os._exit(1)
+    assert not list(tmp_path.iterdir())
     assert_none_is_left(forks)
 
 

@@ -104,11 +104,11 @@ class Asked(NamedTuple):
     """Launches that are noted in place of being made: see `compile.planned`."""
 
     launches: list[Launch]
-    thread: int | None  # the one whose launches they are; None for all
+    thread: int  # the one whose launches they are
 
     def notes(self) -> bool:
         """Tell whether this thread's launches are noted."""
-        return self.thread is None or self.thread == get_ident()
+        return self.thread == get_ident()
 
 
 asked: Asked | None = None
@@ -119,8 +119,9 @@ def run(kernel, grid: tuple[int, ...], *arguments, num_warps: int = 4, **constan
     names = {*kernel.arg_names, "maxnreg"}
     taken = {name: c for name, c in constants.items() if name in names}
     taken["num_warps"] = num_warps
-    if asked is not None and asked.notes():
-        asked.launches.append(Launch(kernel, tuple(map(stand_in, arguments)), taken))
+    now = asked  # read once: another thread may end its planning meanwhile
+    if now is not None and now.notes():
+        now.launches.append(Launch(kernel, tuple(map(stand_in, arguments)), taken))
         return
     kernel[grid](*arguments, **taken)
 

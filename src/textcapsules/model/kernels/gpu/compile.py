@@ -14,6 +14,7 @@ import gc
 import hashlib
 import logging
 import os
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,7 +26,6 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
-from signal import SIGKILL
 from threading import Lock, get_ident
 from typing import Any
 
@@ -45,15 +45,15 @@ compiling = logging.getLogger("textcapsules.compiling")  # as the CPU's kernels 
 
 
 @contextmanager
-def planned(*, backward: bool) -> Iterator[list[call.Launch]]:
+def planned() -> Iterator[list[call.Launch]]:
     """Launch no kernel in the block, and yield the list of those it asks for.
 
-    A backward pass has a thread of its own: with `backward`, launches of all threads
-    are noted and none is made.
+    Other threads launch theirs. On a GPU a backward pass has a thread of its own, but
+    not in the block: it is a part of what is noted.
     """
     launches: list[call.Launch] = []
-    with planning:
-        call.asked = call.Asked(launches, None if backward else get_ident())
+    with planning, torch.autograd.set_multithreading_enabled(False):
+        call.asked = call.Asked(launches, get_ident())
         try:
             yield launches
         finally:
@@ -165,7 +165,7 @@ def fork_all(tasks: list[Callable[[], Any]], processes: int) -> None:
                 running[fork(waiting.pop())] = time.monotonic()
             for process, started in list(running.items()):
                 if time.monotonic() - started > MOST_SECONDS:
-                    os.kill(process, SIGKILL)
+                    os.kill(process, signal.SIGKILL)
                 if has_ended(process):
                     del running[process]
             time.sleep(0.005)
@@ -174,7 +174,7 @@ def fork_all(tasks: list[Callable[[], Any]], processes: int) -> None:
     finally:  # none is left behind, not even after Ctrl-C
         for process in running:
             with suppress(OSError):
-                os.kill(process, SIGKILL)
+                os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
 
 
@@ -188,16 +188,22 @@ def has_ended(process: int) -> bool:
 
 def fork(task: Callable[[], Any]) -> int:
     """Start a process that does a task and ends at once; return its number."""
-    with warnings.catch_warnings():  # other threads are not needed in the fork
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = os.fork()
-    if process:
-        return process
+    parent = os.getpid()
     try:
+        with warnings.catch_warnings():  # other threads are not needed in the fork
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process = os.fork()
+        if process:
+            return process
         gc.disable()  # what is collected may belong to the GPU
+        # Also if the parent is killed, and cannot end this process.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
         compile_kernel(task)
     finally:
-        os._exit(0)
+        if os.getpid() != parent:  # not even an interrupt lets the fork go on
+            os._exit(0)
+    return process
 
 
 def compile_kernel(task: Callable[[], Any]) -> None:
