@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from run_folders import weights
-from textcapsules.base.errors import ModelFolderError
+from textcapsules.base.errors import ConfigError, ModelFolderError
 from textcapsules.config import CHARACTERS, CLASSIC, RunConfig, preset
 from textcapsules.data.load import load_corpus
 from textcapsules.model.classifier import TextClassifier
@@ -446,10 +446,17 @@ def test_only_networks_of_words_have_words(tmp_path: Path, architecture: str) ->
     config = tiny_config(
         toy_file(tmp_path, 24),
         model={"architecture": architecture},
-        train={"word_scores": "pairs"},
+        train={"word_scores": "dev"},
     )
-    found = resolve(config, load_corpus(config.data)).train.word_scores
-    assert found == ("none" if architecture in WITHOUT else "pairs")
+    corpus = load_corpus(config.data)
+    found = resolve(config, corpus).train.word_scores
+    assert found == ("none" if architecture in WITHOUT else "dev")
+    asked = config.replace(train={"word_scores": "pairs"})
+    if architecture in WITHOUT:
+        with pytest.raises(ConfigError, match="word_scores must be none for .* pairs"):
+            resolve(asked, corpus)
+    else:
+        assert resolve(asked, corpus).train.word_scores == "pairs"
 
 
 @pytest.mark.slow

@@ -54,8 +54,15 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
 
 def resolve_word_scores(config: RunConfig) -> str:
     """Return what words add; nothing where texts are no sequence of words."""
-    is_of_words = config.model.architecture not in (*CHARACTERS, *CLASSIC, "tree-lstm")
-    return config.train.word_scores if is_of_words else "none"
+    asked, architecture = config.train.word_scores, config.model.architecture
+    if architecture not in (*CHARACTERS, *CLASSIC, "tree-lstm"):
+        return asked
+    if asked in ("words", "pairs"):
+        raise ConfigError(
+            f"word_scores must be none for {architecture}, beside which no words can "
+            f"have a say; got {asked}. Leave out --word-scores."
+        )
+    return "none"
 
 
 def resolve_epochs(config: RunConfig, n_texts: int) -> int:
