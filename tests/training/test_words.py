@@ -453,7 +453,7 @@ def test_only_networks_of_words_have_words(tmp_path: Path, architecture: str) ->
     assert found == ("none" if architecture in WITHOUT else "dev")
     asked = config.replace(train={"word_scores": "pairs"})
     if architecture in WITHOUT:
-        with pytest.raises(ConfigError, match="word_scores must be none for .* pairs"):
+        with pytest.raises(ConfigError, match=r"word_scores must be none for .* pairs"):
             resolve(asked, corpus)
     else:
         assert resolve(asked, corpus).train.word_scores == "pairs"
