@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
-from textcapsules.model.word_scores import CLIP, PAIR, Weights, WordScores
+from textcapsules.model.word_scores import CLIP, PAIR, TINY, Weights, WordScores
 from textcapsules.text.batch import make_batch
 
 N_WORDS, N_CLASSES = 14, 3  # rows 0 and 1 are padding and the unknown word
@@ -34,20 +34,33 @@ def as_strings(document: NDArray, pairs: bool) -> list[str]:
 
 
 class Oracle:
-    """scikit-learn's own pipeline, and the same numbers as `WordScores`."""
+    """scikit-learn's own pipeline, and the same numbers as `WordScores`.
 
-    def __init__(self, seed: int, pairs: bool) -> None:
+    Its own norm of a text, or where `least_norm` is given, one that is at least that.
+    """
+
+    def __init__(self, seed: int, pairs: bool, least_norm: float | None = None) -> None:
         self.draw, self.pairs = np.random.default_rng(seed), pairs
+        self.least_norm = least_norm
         # Words of later texts that are in no table.
         documents = draw_documents(self.draw, 60, N_WORDS - 3)
         analyzer: Any = lambda document: as_strings(document, pairs)  # noqa: E731
-        self.features = TfidfVectorizer(analyzer=analyzer, sublinear_tf=True)
-        rows = self.features.fit_transform(documents)
+        norm: Any = "l2" if least_norm is None else None
+        self.features = TfidfVectorizer(analyzer=analyzer, sublinear_tf=True, norm=norm)
+        self.features.fit(documents)
+        rows = self.transform(documents)
         targets = self.draw.random((60, N_CLASSES)) < 0.4
         self.planes = [LinearSVC().fit(rows, column) for column in targets.T]
 
+    def transform(self, documents: Documents) -> NDArray:
+        rows = self.features.transform(documents).toarray()
+        if self.least_norm is None:
+            return rows
+        norms = np.maximum(np.linalg.norm(rows, axis=1), self.least_norm)
+        return rows / norms[:, None]
+
     def decisions(self, documents: Documents) -> NDArray:
-        rows = self.features.transform(documents)
+        rows = self.transform(documents)
         return np.stack([plane.decision_function(rows) for plane in self.planes], 1)
 
     def words(self, n_marked: int = 0) -> WordScores:
@@ -58,6 +71,7 @@ class Oracle:
             self.features.idf_,
             np.concatenate([plane.coef_ for plane in self.planes]),
             np.concatenate([plane.intercept_ for plane in self.planes]),
+            least_norm=self.least_norm or TINY,
             n_marked=n_marked,
         )
 
@@ -79,9 +93,12 @@ def small_words(*weights: float) -> WordScores:
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["words", "pairs"])
+@pytest.mark.parametrize("least_norm", [None, 7.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_decisions_are_scikit_learns(seed: int, pairs: bool) -> None:
-    oracle = Oracle(seed, pairs)
+def test_decisions_are_scikit_learns(
+    seed: int, least_norm: float | None, pairs: bool
+) -> None:
+    oracle = Oracle(seed, pairs, least_norm)
     documents = draw_documents(oracle.draw, 40, N_WORDS)
     documents += [np.array(words, np.int64) for words in ([], [1, 1], [N_WORDS - 1])]
     expected = oracle.decisions(documents)
@@ -122,6 +139,17 @@ def test_texts_without_a_place_for_words_are_no_error(pairs: bool) -> None:
     torch.testing.assert_close(words.decisions(ids, ids > 0), words.bias.expand(4, -1))
     torch.testing.assert_close(words(scores, ids, ids > 0), scores)
     assert words.shares(ids, ids > 0, [0, 2]).shape == (4, 0, 2)
+
+
+def test_one_word_does_not_speak_as_loud_as_a_text() -> None:
+    ngrams, weight = np.array([2 * PAIR, 3 * PAIR]), np.array([[4.0, 0.0]])
+    words = WordScores.of(ngrams, np.ones(2), weight, np.zeros(1), least_norm=2.0)
+    texts = [np.array(ids) for ids in ([2], [2, 3], [2, *[3] * 99])]
+    found = words.decisions(*batch_of(texts)).ravel()
+    # Both of two words count in full up to the norm; then they share it.
+    often = 1 + np.log(99)
+    expected = [4 / 2, 4 / 2, 4 / np.hypot(1, often)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_scores_are_blended_as_the_formula_says() -> None:
@@ -239,6 +267,11 @@ WRONG: dict[str, tuple[dict[str, Tensor], str]] = {
     "falling keys": ({"keys": torch.tensor([3, 2, 5])}, "keys that do not rise"),
     "equal keys": ({"keys": torch.tensor([3, 3, 5])}, "keys that do not rise"),
     "broken keys": ({"keys": torch.tensor([1.0, 2, 3])}, "keys that holds no whole"),
+    "no norm": ({"least_norm": torch.tensor(0.0)}, "least_norm that is not above"),
+    "no network": (
+        {"weighing": torch.tensor([0.0, 1.0, 0.0])},
+        "weighing that leaves the network out",
+    ),
     "broken marked": ({"marked": torch.tensor(0.5)}, "marked that holds no whole"),
     "nothing": (
         {

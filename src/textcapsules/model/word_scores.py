@@ -11,8 +11,9 @@ score of the two together is
 
 z is computed from word numbers on the network's device. In sublinear TF-IDF a word that
 occurs c times has the value (1 + log c) · idf, here shared evenly by its occurrences,
-and a text's values are divided by their norm. So each occurrence adds its share to z,
-and `shares` tells which words spoke for a class.
+and a text's values are divided by their norm, or by that of a typical text if this is
+greater: one word by itself does not speak as loud as a whole text. So each occurrence
+adds its share to z, and `shares` tells which words spoke for a class.
 """
 
 import math
@@ -28,11 +29,11 @@ from torch.nn import functional as F
 from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.text.vocabulary import UNK_ID
 
-__all__ = ["CLIP", "LEAST_NORM", "PAIR", "Weights", "WordScores"]
+__all__ = ["CLIP", "PAIR", "TINY", "Weights", "WordScores"]
 
 PAIR = 2**32  # a pair of words is one number; a word alone has 0 in the second place
+TINY = 1e-12  # a norm that every text with a word passes
 CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its logit is taken
-LEAST_NORM = 1e-12  # of the values of a text
 
 
 class Weights(NamedTuple):
@@ -59,6 +60,7 @@ class WordScores(nn.Module):
     bias: Tensor
     weighing: Tensor
     marked: Tensor
+    least_norm: Tensor
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class WordScores(nn.Module):
         bias: Tensor,
         weighing: Tensor,
         marked: Tensor,
+        least_norm: Tensor,
     ) -> None:
         """Keep the tables.
 
@@ -79,16 +82,18 @@ class WordScores(nn.Module):
             weighing: (3,), `Weights`.
             marked: (), the word pieces that have a second number where they begin a
                 sentence, which counts as the first; 0 where words are read.
+            least_norm: (), what a text's values are divided by at least.
         """
         super().__init__()
         for name, tensor in (
             *(("keys", keys), ("idf", idf), ("weight", weight)),
             *(("bias", bias), ("weighing", weighing), ("marked", marked)),
+            ("least_norm", least_norm),
         ):
             self.register_buffer(name, tensor)
         # Known to the host: a captured graph must not wait for the device.
         self.weights = Weights(*weighing.tolist())
-        self.n_marked = int(marked)
+        self.n_marked, self.smallest_norm = int(marked), float(least_norm)
         self.has_pairs = bool((keys % PAIR != 0).any())
 
     @classmethod
@@ -99,6 +104,7 @@ class WordScores(nn.Module):
         weight: NDArray,
         bias: NDArray,
         *,
+        least_norm: float = TINY,
         n_marked: int = 0,
     ) -> "WordScores":
         """Return the scores of a linear model, which count like the network's.
@@ -108,6 +114,7 @@ class WordScores(nn.Module):
             idf: (N,).
             weight: (J, N).
             bias: (J,).
+            least_norm: as above.
             n_marked: as `marked` above.
         """
         order = np.argsort(ngrams)
@@ -118,26 +125,25 @@ class WordScores(nn.Module):
             torch.from_numpy(bias.astype(np.float32)),
             torch.tensor((1.0, 1.0, 0.0)),
             torch.tensor(n_marked),
+            torch.tensor(float(least_norm)),
         )
 
     def weighed(self, weights: Weights) -> "WordScores":
         """Return the same scores with other weights."""
-        weighing = torch.tensor(weights, dtype=torch.float32)
-        return WordScores(
-            self.keys, self.idf, self.weight, self.bias, weighing, self.marked
-        )
+        tensors = {**self.state_dict(), "weighing": torch.tensor(weights)}
+        return WordScores(**tensors)
 
     @classmethod
     def from_tensors(
         cls, tensors: Mapping[str, Tensor], *, n_classes: int
     ) -> "WordScores":
         """Return the scores that a model folder holds, if their shapes agree."""
-        names = ("keys", "idf", "weight", "bias", "weighing", "marked")
+        names = ("keys", "idf", "weight", "bias", "weighing", "marked", "least_norm")
         if missing := [name for name in names if name not in tensors]:
             raise ValueError(f"words without {', '.join(missing)}")
         n_ngrams = tensors["keys"].numel()
         shapes = ((n_ngrams,), (n_ngrams,), (n_ngrams, n_classes), (n_classes,))
-        for name, shape in zip(names, (*shapes, (3,), ()), strict=True):
+        for name, shape in zip(names, (*shapes, (3,), (), ()), strict=True):
             if tuple(tensors[name].shape) != shape:
                 raise ValueError(
                     f"words.{name} of shape {tuple(tensors[name].shape)}, not {shape}"
@@ -149,6 +155,8 @@ class WordScores(nn.Module):
             raise ValueError("words.keys that do not rise")
         if not tensors["weighing"][0] > 0:
             raise ValueError("words.weighing that leaves the network out")
+        if not tensors["least_norm"] > 0:
+            raise ValueError("words.least_norm that is not above zero")
         return cls(*(tensors[name] for name in names))
 
     def forward(self, scores: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
@@ -226,4 +234,4 @@ class WordScores(nn.Module):
         count = (count - torch.searchsorted(ordered, apart)).float()
         whole = (1 + count.log()) * self.idf[places] * found
         norm = (whole.square() / count).sum(1, keepdim=True).sqrt()
-        return Found(places, whole / count / norm.clamp(min=LEAST_NORM))
+        return Found(places, whole / count / norm.clamp(min=self.smallest_norm))

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from textcapsules.config import RunConfig
-from textcapsules.model.baselines.classic import NEVER, TfidfLinear
+from textcapsules.model.baselines.classic import NEVER, TfidfLinear, new_vectorizer
 from textcapsules.model.classifier import encoder_states
 from textcapsules.model.network import Network
 from textcapsules.model.score import score_documents
@@ -41,6 +41,7 @@ MOST_WEIGHTS = 4_000_000  # of all n-grams and classes: 16 MB in the model folde
 COST = 1.0  # the SVM's C, as of the baseline
 LEAST_GAIN = 0.01  # share of the log-loss on dev that a say must take away to be kept
 LEAST = 0.1  # the network's share never falls below it: its capsules give the reasons
+TYPICAL = 0.5  # the typical text: so many training texts have a smaller norm
 MARGIN = 1.0  # distance of an SVM's margin from its plane
 KINDS = ("words", "pairs")
 BATCH_SIZE = 64
@@ -124,24 +125,25 @@ def fit_words(train: Encoded, *, pairs: bool, n_marked: int = 0) -> WordScores |
     if not any((ids > UNK_ID).any() for ids in plain):
         return None
     n_classes = targets.shape[1]
-    linear = TfidfLinear(
-        n_classes=n_classes,
-        kind="svm",
-        C=COST,
-        several=True,
-        pairs=pairs,
-        most=max(MOST_WEIGHTS // n_classes, 1),
-    ).fit(plain, targets)
-    numbers: dict[int, int] = linear.vectorizer.vocabulary_
+    most = max(MOST_WEIGHTS // n_classes, 1)
+    vectorizer = new_vectorizer(pairs=pairs, most=most).set_params(norm=None)
+    values = vectorizer.fit_transform(plain)  # (N, n), sparse
+    norms = np.sqrt(np.asarray(values.multiply(values).sum(1)).ravel())  # (N,)
+    least_norm = float(np.quantile(norms[norms > 0], TYPICAL))
+    features = values.multiply(1 / np.maximum(norms, least_norm)[:, None]).tocsr()
+    linear = TfidfLinear(n_classes=n_classes, kind="svm", C=COST, several=True)
+    linear.fit_features(features, targets)
+    numbers: dict[int, int] = vectorizer.vocabulary_
     ngrams = np.array(sorted(numbers, key=numbers.__getitem__), np.int64)
     # Of a class without a text, or of all texts: as far from the plane as a margin.
     is_open = np.abs(linear.bias) < -NEVER
     bias = np.where(is_open, linear.bias, MARGIN * np.sign(linear.bias))
     return WordScores.of(
         ngrams,
-        linear.vectorizer.idf_,
+        vectorizer.idf_,
         linear.weight,
         bias,
+        least_norm=least_norm,
         n_marked=n_marked,
     )
 

@@ -131,28 +131,3 @@ def test_damaged_file_and_other_sizes_are_refused(tmp_path: Path) -> None:
 
 def test_no_documents_give_no_rows() -> None:
     assert make("lr").fit(*problem()).scores([]).shape == (0, N_CLASSES)
-
-
-def test_single_words_alone_are_the_librarys_without_pairs() -> None:
-    documents, targets = problem()
-    system = TfidfLinear(
-        n_classes=N_CLASSES, kind="svm", C=2.0, several=True, pairs=False
-    ).fit(documents, targets)
-    vectorizer = TfidfVectorizer(sublinear_tf=True)
-    features = vectorizer.fit_transform(map(as_text, documents))
-    assert len(system.vectorizer.vocabulary_) == features.shape[1]
-    for place in range(N_CLASSES):
-        plane = LinearSVC(C=2.0, random_state=0).fit(features, targets[:, place])
-        found = system.vectorizer.transform(documents) @ system.weight[place]
-        expected = features @ plane.coef_[0]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_no_more_ngrams_are_read_than_asked_for_and_the_most_frequent_ones() -> None:
-    # Word 2 comes four times, the pair (2, 3) three times, word 3 six times.
-    documents = [np.array([2, 3, 3]), np.array([2, 3, 3, 1, 2, 3]), np.array([3, 2])]
-    targets = np.eye(3, dtype=np.float32)
-    system = TfidfLinear(n_classes=3, kind="svm", C=1.0, several=True, most=2)
-    words = system.fit(documents, targets).vectorizer.vocabulary_
-    assert sorted(words) == [2 * 2**32, 3 * 2**32]
-    assert system.weight.shape == (3, 2)

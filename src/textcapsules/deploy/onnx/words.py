@@ -7,7 +7,7 @@ the counts (`model.word_scores` has the formulas).
 import numpy as np
 
 from textcapsules.deploy.onnx.graph import Graph, as_array
-from textcapsules.model.word_scores import CLIP, LEAST_NORM, PAIR, WordScores
+from textcapsules.model.word_scores import CLIP, PAIR, WordScores
 from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.text.vocabulary import UNK_ID
 
@@ -51,7 +51,9 @@ def write_decisions(graph: Graph, words: WordScores, ids: str) -> str:
     values = graph.op("Mul", values, found)
     values = graph.op("Mul", values, graph.constant(as_array(words.idf)))
     squares = graph.reduce("ReduceSum", graph.op("Mul", values, values), 1)
-    norm = graph.op("Max", graph.op("Sqrt", squares), graph.constant(LEAST_NORM))
+    norm = graph.op(
+        "Max", graph.op("Sqrt", squares), graph.constant(words.smallest_norm)
+    )
     sums = graph.op("MatMul", values, graph.constant(as_array(words.weight)))
     decisions = graph.op("Div", sums, norm)
     return graph.op("Add", decisions, graph.constant(as_array(words.bias)))

@@ -32,7 +32,14 @@ from textcapsules.base.files import atomic_path, file_sha256, write_tensors, wri
 from textcapsules.model.word_scores import PAIR
 from textcapsules.text.vocabulary import UNK_ID
 
-__all__ = ["ClassicSystem", "FastText", "TfidfLinear", "ngrams", "single_words"]
+__all__ = [
+    "ClassicSystem",
+    "FastText",
+    "TfidfLinear",
+    "new_vectorizer",
+    "ngrams",
+    "single_words",
+]
 
 
 class ClassicSystem(ABC):
@@ -97,8 +104,6 @@ class TfidfLinear(ClassicSystem):
         C: float,
         several: bool,
         seed: int = 0,
-        pairs: bool = True,
-        most: int | None = None,
     ) -> None:
         """Say what to fit.
 
@@ -108,17 +113,17 @@ class TfidfLinear(ClassicSystem):
             C: inverse of the regularisation.
             several: whether a text may have several classes.
             seed: of the SVM's solver.
-            pairs: read pairs of neighbouring words beside single ones.
-            most: words and pairs that are read, the most frequent; None: all.
         """
         self.n_classes, self.kind, self.C = n_classes, kind, C
         self.several, self.seed = several, seed
-        self.pairs, self.most = pairs, most
 
     def fit(self, documents: Sequence[NDArray], targets: NDArray) -> "TfidfLinear":
         """Learn words, weights and planes."""
-        self.vectorizer = new_vectorizer(pairs=self.pairs, most=self.most)
-        features = self.vectorizer.fit_transform(documents)
+        self.vectorizer = new_vectorizer()
+        return self.fit_features(self.vectorizer.fit_transform(documents), targets)
+
+    def fit_features(self, features: Any, targets: NDArray) -> "TfidfLinear":
+        """Learn weights and planes from the features (N, n) of documents."""
         shape = (self.n_classes, features.shape[1])
         self.weight = np.zeros(shape, dtype=np.float32)  # (J, n)
         self.bias = np.full(self.n_classes, NEVER, dtype=np.float32)  # (J,)
@@ -205,7 +210,13 @@ def new_vectorizer(
     pairs: bool = True,
     most: int | None = None,
 ) -> Any:
-    """Return what makes the features; with a vocabulary, only weights are missing."""
+    """Return what makes the features; with a vocabulary, only weights are missing.
+
+    Args:
+        vocabulary: numbers of the n-grams, if they are known.
+        pairs: read pairs of neighbouring words beside single ones.
+        most: words and pairs that are read, the most frequent; None: all.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     # Its stubs know no analyzer that is a function; its documentation does.
