@@ -1,6 +1,7 @@
 """The say of words: how it is weighed and kept, in a run and in its folder."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -439,6 +440,19 @@ def test_the_command_line_takes_the_option(tmp_path: Path) -> None:
         assert config.train.word_scores == value
     said = refusal("train", *flags, "--word-scores", "all", "--out", tmp_path / "new")
     assert "must be one of 'none', 'words', 'pairs', 'dev'; got 'all'" in said
+
+
+def test_training_says_what_words_are_worth(tmp_path: Path) -> None:
+    flags = [*TINY, "--epochs", 1, "--overwrite", "--out", tmp_path / "model"]
+    several = ["--task", "multi-label"]
+    for rows, more, said in (
+        (360, [], r"linear model of words and pairs of words has a say.* dev accuracy"),
+        (360, several, r"has a say beside the network: dev exact match \d"),
+        (24, [], r"Words have no say beside the network: that takes 30 dev texts; got"),
+    ):
+        data = toy_file(tmp_path, rows)
+        ran = run_cli("train", "--data", data, "--word-scores", "pairs", *flags, *more)
+        assert ran.code == 0 and re.search(said, " ".join(ran.out.split())), ran.out
 
 
 WITHOUT = (*CHARACTERS, *CLASSIC, "tree-lstm")

@@ -121,7 +121,7 @@ def train(
             )
     print_summary(folder, classifier)
     print_encoder(classifier.record)
-    print_words(classifier.record)
+    print_words(classifier)
     print_refusal(classifier)
     if json:
         print_json({"folder": str(folder), **classifier.record})
@@ -177,16 +177,27 @@ def print_encoder(record: dict[str, Any]) -> None:
         )
 
 
-def print_words(record: dict[str, Any]) -> None:
-    """Print what the words of a text say beside the network, and what that is worth."""
+def print_words(classifier: Any) -> None:
+    """Print what words say beside the network, and what that is worth on dev."""
+    from textcapsules.training.words import FEW_TEXTS
+
+    record = classifier.record
     words = record.get("word_scores")
-    if words is None or words["kind"] == "none":
+    if words is None:
+        if classifier.config.train.word_scores != "none":
+            say(
+                "Words have no say beside the network: that takes "
+                f"{FEW_TEXTS} dev texts; got {record['texts']['dev']}."
+            )
+        return
+    if words["kind"] == "none":
         return
     kinds = {"words": "single words", "pairs": "words and pairs of words"}
     alone, together = (percent(words["dev"][kind]) for kind in ("none", words["kind"]))
+    measure = words["measure"].replace("-", " ")
     say(
-        f"A linear model of {kinds[words['kind']]} has a say beside the network: "
-        f"{together} on dev texts, {alone} without. --word-scores none leaves it out."
+        f"A linear model of {kinds[words['kind']]} has a say beside the network: dev "
+        f"{measure} {together}, {alone} without. --word-scores none leaves it out."
     )
 
 

@@ -103,6 +103,7 @@ def add_word_scores(
         **({} if best.words is None else best.words.weights._asdict()),
         "dev_loss": {each.kind: round(each.loss, 6) for each in found},
         "dev": {each.kind: round(each.value, 6) for each in found},
+        "measure": config.train.threshold_for if dev.gives_several else "accuracy",
     }
 
 
