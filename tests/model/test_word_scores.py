@@ -53,7 +53,8 @@ class Oracle:
         self.planes = [LinearSVC().fit(rows, column) for column in targets.T]
 
     def transform(self, documents: Documents) -> NDArray:
-        rows = self.features.transform(documents).toarray()
+        counted: Any = self.features.transform(documents)
+        rows = counted.toarray()
         if self.least_norm is None:
             return rows
         norms = np.maximum(np.linalg.norm(rows, axis=1), self.least_norm)
