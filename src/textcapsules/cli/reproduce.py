@@ -19,8 +19,8 @@ def reproduce(
     table: Annotated[
         list[str],
         typer.Argument(
-            help="Tables to fill: table1, table5, ablation, a4, figure3, tuning, "
-            "table6, a3, search or all; encoders: heads on a pretrained encoder."
+            help="Tables to fill: table1, table5, ablation, a4, figure3, ladder, "
+            "tuning, table6, a3, search or all; encoders: heads on an encoder."
         ),
     ],
     data_dir: DataDir = None,

@@ -156,9 +156,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # children that have the same sum for texts of every length; a learning rate that
     # rises and falls, and a lower one for word vectors.
     # A linear model of words adds what they say by themselves, if dev texts like it.
-    # Thresholds for several labels are chosen on single texts and on pairs of unequal
-    # parts, in which all labels are equally frequent. Words never seen in training are
-    # dropped: their vector would vote as it was drawn.
+    # Thresholds for several labels, one per label, are chosen on single texts and on
+    # pairs of unequal parts, in which all labels are equally frequent. Words never seen
+    # in training are dropped: their vector would vote as it was drawn.
     "best": {
         "text": {"unknown": "drop", "max_tokens": 400},
         "model": {
@@ -182,6 +182,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "weight_decay": 0.01,
             "joined_share": 0.2,
             "joined_by": "labels",
+            "thresholds": "per-label",
         },
     },
 }
