@@ -15,7 +15,7 @@ Defaults can be chosen on what this judges, which they must not be on the tests:
     python benchmarks/several_topics.py reuters --vectors w2v.npz --seeds 2 \
         --set train.epochs=12
 
-Where words have a say beside the network (`train.word_scores`), the same network is
+Where a linear model of words is added (`train.word_scores`), the same network is
 judged without them too, by thresholds of its own. Figures per network:
 
     several     exact match on documents with several topics
@@ -149,7 +149,7 @@ def tickets() -> Corpus:
 
 
 def judge(config: RunConfig, corpus: Corpus) -> list[dict[str, Any]]:
-    """Train a setting and return its figures, and those without the words' say."""
+    """Train a setting and return its figures, and those without words."""
     with tempfile.TemporaryDirectory() as folder:
         classifier = train(
             config,

@@ -114,14 +114,14 @@ def refusing_model() -> Path:
 
 
 def worded_config(source: Path | str, **train: Any) -> RunConfig:
-    """Return a toy run beside whose network words and pairs have a say."""
+    """Return a toy run to whose network words and pairs are added."""
     options = {"epochs": 2, "batch_size": 20, "word_scores": "pairs", **train}
     return tiny_config(source, train=options)
 
 
 @functools.cache
 def worded_model() -> Path:
-    """Return the folder of a toy model beside which words have a say."""
+    """Return the folder of a toy model to which words are added."""
     folder = Path(tempfile.mkdtemp(prefix="textcapsules-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     config = worded_config(toy_file(folder, 360))

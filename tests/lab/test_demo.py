@@ -52,7 +52,7 @@ def test_demo_on_an_encoder_has_a_linear_layer_beside_it(tmp_path: Path) -> None
         train={"epochs": 1},
     )
     result = run_demo(tmp_path / "demo", config=config)
-    # So small an encoder tells little, and words have a say beside both networks.
+    # So small an encoder tells little, and words are added to both networks.
     assert result.titles == {
         "capsules": "capsule network on tiny, with words",
         "linear": "linear layer on tiny, with words",
@@ -123,10 +123,10 @@ def test_demo_replaces_a_report_only_with_overwrite(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text() != "mine"
 
 
-def test_dev_chooses_the_threshold_of_the_baseline() -> None:
+def test_dev_chooses_the_thresholds_of_the_baseline() -> None:
     corpus = demo.read_tickets("tickets-multi")
     baseline = linear_rival(corpus, demo_config())
-    # No threshold is better on the single dev texts and the joined ones together.
+    # No common threshold is better on the single and the joined dev texts together.
     texts = [example.text for example in corpus.dev]
     targets = np.array(
         [[name in example.labels for name in corpus.labels] for example in corpus.dev]
@@ -137,7 +137,8 @@ def test_dev_chooses_the_threshold_of_the_baseline() -> None:
     scores = baseline.scores(texts)
     values = [((scores >= t) == truth).all(1).mean() for t in np.unique(scores)[1:]]
     # The calibration tries 400 thresholds.
-    chosen = ((scores >= baseline.labels.thresholds[0]) == truth).all(1).mean()
+    thresholds = np.array(baseline.labels.thresholds, scores.dtype)
+    chosen = ((scores >= thresholds) == truth).all(1).mean()
     assert chosen >= max(values) - 0.02
     assert chosen == pytest.approx(baseline.record["calibration"]["value"])
 

@@ -1,4 +1,4 @@
-"""Reasons where words have a say beside the network: their share is in them."""
+"""Reasons where a linear model of words is added: its share is in them."""
 
 from collections.abc import Callable
 

@@ -446,9 +446,9 @@ def test_training_says_what_words_are_worth(tmp_path: Path) -> None:
     flags = [*TINY, "--epochs", 1, "--overwrite", "--out", tmp_path / "model"]
     several = ["--task", "multi-label"]
     for rows, more, said in (
-        (360, [], r"linear model of words and pairs of words has a say.* dev accuracy"),
-        (360, several, r"has a say beside the network: dev exact match \d"),
-        (24, [], r"Words have no say beside the network: that takes 30 dev texts; got"),
+        (360, [], r"linear model of words and pairs of words is added.* dev accuracy"),
+        (360, several, r"is added to the network: dev exact match \d"),
+        (24, [], r"No linear model of words is added .*: that takes 30 dev texts; got"),
     ):
         data = toy_file(tmp_path, rows)
         ran = run_cli("train", "--data", data, "--word-scores", "pairs", *flags, *more)

@@ -178,7 +178,7 @@ def print_encoder(record: dict[str, Any]) -> None:
 
 
 def print_words(classifier: Any) -> None:
-    """Print what words say beside the network, and what that is worth on dev."""
+    """Print whether a linear model of words is added, and what it is worth on dev."""
     from textcapsules.training.words import FEW_TEXTS
 
     record = classifier.record
@@ -186,7 +186,7 @@ def print_words(classifier: Any) -> None:
     if words is None:
         if classifier.config.train.word_scores != "none":
             say(
-                "Words have no say beside the network: that takes "
+                "No linear model of words is added to the network: that takes "
                 f"{FEW_TEXTS} dev texts; got {record['texts']['dev']}."
             )
         return
@@ -196,7 +196,7 @@ def print_words(classifier: Any) -> None:
     alone, together = (percent(words["dev"][kind]) for kind in ("none", words["kind"]))
     measure = words["measure"].replace("-", " ")
     say(
-        f"A linear model of {kinds[words['kind']]} has a say beside the network: dev "
+        f"A linear model of {kinds[words['kind']]} is added to the network: dev "
         f"{measure} {together}, {alone} without. --word-scores none leaves it out."
     )
 

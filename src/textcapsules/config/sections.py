@@ -635,8 +635,8 @@ class TrainConfig(Checked):
     )
     word_scores: Literal["none", "words", "pairs", "dev"] = option(
         "none",
-        "Which words have a say beside the network, through a linear model (an SVM on "
-        "TF-IDF) weighed on dev. none: none; words: single ones; pairs: pairs of "
+        "Linear model of words (an SVM on TF-IDF) added to the network and weighed "
+        "on dev. none: no such model; words: of single words; pairs: of pairs of "
         "neighbouring words too; dev: whichever of these is best on dev",
     )
     checkpoint_seconds: float = option(

@@ -195,7 +195,7 @@ class TextClassifier:
 
     @property
     def uses_word_scores(self) -> bool:
-        """Whether the words of a text have a say beside the network."""
+        """Whether a linear model of words adds to the network's scores."""
         return isinstance(self.network, Network) and self.network.words is not None
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:

@@ -40,7 +40,8 @@ class Network(nn.Module):
     most_tokens: int | None = None
     # Whether the texts of a training batch are to be of all lengths, not of like ones.
     mixed_lengths: bool = False
-    # What the words say by themselves, if they have a say. Training does not see it.
+    # A linear model of words whose decisions are added to the scores, if there is one.
+    # Training does not see it.
     words: WordScores | None
 
     def __init__(self, n_classes: int) -> None:

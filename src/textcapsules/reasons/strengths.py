@@ -4,7 +4,7 @@ Couplings are of n-grams. Each n-gram shares its strength evenly among its token
 token adds up its shares; so tokens and n-grams have the same sum. All other methods
 give strengths of tokens; the strength of an n-gram is then the sum of its tokens'.
 
-Where words have a say beside the network (`model.word_scores`), tokens have their share
+Where a linear model of words is added (`model.word_scores`), tokens have their share
 of it too. Couplings are the network's alone.
 """
 

@@ -59,8 +59,8 @@ def resolve_word_scores(config: RunConfig) -> str:
         return asked
     if asked in ("words", "pairs"):
         raise ConfigError(
-            f"word_scores must be none for {architecture}, beside which no words can "
-            f"have a say; got {asked}. Leave out --word-scores."
+            f"word_scores must be none for {architecture}, to which no words can "
+            f"be added; got {asked}. Leave out --word-scores."
         )
     return "none"
 

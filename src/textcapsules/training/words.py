@@ -1,12 +1,12 @@
-"""Give the words of a text a say beside a trained network, where dev texts ask for it.
+"""Add a linear model of words to a trained network, where dev texts gain by it.
 
-The words' say is a linear SVM on TF-IDF, fitted on the single training texts
+The linear model is an SVM on TF-IDF, fitted on the single training texts
 (`model.word_scores`). How much it counts is a logistic regression on the dev texts that
 the thresholds are chosen on: it predicts every label of every text from two numbers,
 the logit of the network's score and the SVM's decision. No network sees the SVM while
 it learns, so each keeps what it alone can tell.
 
-What is kept, no say, one of single words or one of pairs too, is what predicts the
+What is kept, no words, single words or pairs too, is what predicts the
 labels of dev texts best when it is weighed on other dev texts: by log-loss, since exact
 match at a threshold hardly tells apart what differs in a few texts. So texts whose
 words say nothing by themselves are judged by the network alone.
@@ -39,7 +39,7 @@ FEW_TEXTS = 30  # with fewer dev texts nothing is weighed
 MOST_TEXTS = 50_000  # that the linear model is fitted on, in seconds
 MOST_WEIGHTS = 4_000_000  # of all n-grams and classes: 16 MB in the model folder
 COST = 1.0  # the SVM's C, as of the baseline
-LEAST_GAIN = 0.01  # share of the log-loss on dev that a say must take away to be kept
+LEAST_GAIN = 0.01  # share of the log-loss on dev that words must take away to be kept
 LEAST = 0.1  # the network's share never falls below it: its capsules give the reasons
 TYPICAL = 0.5  # the typical text: so many training texts have a smaller norm
 MARGIN = 1.0  # distance of an SVM's margin from its plane
@@ -48,7 +48,7 @@ BATCH_SIZE = 64
 
 
 class Candidate(NamedTuple):
-    """One way to give the words a say, and what it reaches on dev."""
+    """One choice of words to add, and what it reaches on dev."""
 
     kind: str
     loss: float  # by which one is chosen
@@ -62,7 +62,7 @@ def add_word_scores(
     train: Encoded,
     dev: DevSet,
 ) -> dict[str, Any] | None:
-    """Give the words a say in a network's scores; return what the record keeps.
+    """Add word scores to a network if dev gains by it; return what the record keeps.
 
     Args:
         config: of the run; `train.word_scores` says which words are asked.

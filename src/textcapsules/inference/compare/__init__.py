@@ -109,7 +109,7 @@ class Comparison(NamedTuple):
 
 
 def with_words(title: str, classifier: TextClassifier) -> str:
-    """Return the title of a trained system, which tells whether words have a say."""
+    """Return the title of a trained system, which tells whether words are added."""
     return f"{title}, with words" if classifier.uses_word_scores else title
 
 

@@ -3,7 +3,7 @@
 All heads read the same states of the same texts, on the preset `encoder-frozen`, and
 have two settings each; logistic regression has five, since a fit takes seconds. Heads
 on an encoder whose last layers learn (`light`) use the setting chosen for the same head
-on the frozen one, and so do heads beside which words have a say. Heads on an encoder
+on the frozen one, and so do heads with a linear model of words. Heads on an encoder
 that learns as a whole (`tuned`) have options of their own, the same for each, and five
 settings of the encoder's rate and the epochs.
 """
@@ -73,7 +73,7 @@ def _light(head: TableSystem) -> TableSystem:
 
 
 def _with_words(head: TableSystem) -> TableSystem:
-    """Return a head beside which words have a say, with the setting of the head."""
+    """Return a head with a linear model of words, in the setting of the head."""
     return with_words(head)._replace(settings=({},), searched_as=head.name)
 
 

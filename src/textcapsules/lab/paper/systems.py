@@ -155,7 +155,7 @@ def _kim(
 
 
 def with_words(entry: TableSystem) -> TableSystem:
-    """Return a network beside which a linear model of its words has a say."""
+    """Return a network to whose scores a linear model of words is added."""
     train = {**entry.options.get("train", {}), "word_scores": "dev"}
     return entry._replace(
         name=f"{entry.name}_words",
