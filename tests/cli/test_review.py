@@ -68,6 +68,26 @@ def test_quitting_at_once_offers_no_file_that_is_not_there(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("line", "key"), [("x", "x"), ("99", "9"), ("1x", "x"), ("1s", "s"), ("qq", "q")]
+)
+def test_a_line_that_is_no_decision_accepts_nothing(
+    tmp_path: Path, line: str, key: str
+) -> None:
+    out = tmp_path / "reviewed.csv"
+    asked = ("review", trained_model(), "--data", new_texts(tmp_path), "--out", out)
+    ran = run_cli(*asked, stdin=f"\n\n{line}\n\nq\n".encode())
+    assert ran.code == 2
+    (told,) = ran.err.splitlines()
+    assert "line 3 must be keys of labels (1 to 3)" in told
+    assert f"got {line!r}, of which {key!r} is no key of a label." in told
+    actions = [
+        json.loads(each)["action"] for each in log_path(out).read_text().splitlines()
+    ]
+    assert actions == ["label", "label", "export"]
+    assert len(rows(out)) == 2
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("body\na bird\n", "must have one column 'text'"),

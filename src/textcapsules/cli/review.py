@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.errors import InputError
 from textcapsules.cli.inputs import read_rows
 from textcapsules.cli.options import (
     Delimiter,
@@ -34,6 +35,7 @@ COMMANDS = "suq"  # skip, undo, quit
 KEYS = "123456789" + "".join(
     letter for letter in string.ascii_letters if letter not in COMMANDS
 )
+CASES = (string.ascii_lowercase, string.ascii_uppercase)
 FIT_EVERY = 10  # texts
 STYLES = ("black on yellow", "black on cyan", "black on green", "black on magenta")
 
@@ -63,7 +65,8 @@ def review(
     The texts whose labels are the least certain come first; some are drawn at random.
     Enter accepts the labels shown, a label's key gives or takes it, s skips the text, u
     undoes the last decision, q quits. If stdin is no terminal, each line is one
-    decision: keys of labels to change, or s, u or q.
+    decision: keys of labels to change, or s, u or q. A line with anything else ends
+    the review with an error; the decisions before it are kept.
 
       textcapsules review runs/model --data new.csv --out reviewed.csv
     """
@@ -89,7 +92,8 @@ def review(
         )
     try:
         # Ctrl-C is as good as q: all decisions are on the disk.
-        with suppress(KeyboardInterrupt), key_presses() as keys:
+        n_labels = len(classifier.labels.names)
+        with suppress(KeyboardInterrupt), key_presses(n_labels) as keys:
             ask_all(queue, keys)
     finally:
         names = {
@@ -121,10 +125,10 @@ def review(
 
 
 @contextmanager
-def key_presses() -> Iterator[Iterator[str]]:
+def key_presses(n_labels: int) -> Iterator[Iterator[str]]:
     """Yield the keys pressed, or those in the lines of a pipe, until its end."""
     if not sys.stdin.isatty() or sys.platform == "win32":
-        yield keys_of_lines()
+        yield keys_of_lines(n_labels)
         return
     import termios
     import tty
@@ -137,13 +141,44 @@ def key_presses() -> Iterator[Iterator[str]]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def keys_of_lines() -> Iterator[str]:
-    """Yield the keys of each line; its end accepts, unless a command decided."""
-    for line in sys.stdin:
-        keys = line.strip()
+def keys_of_lines(n_labels: int) -> Iterator[str]:
+    """Yield the keys of each line; its end accepts, unless a command decided.
+
+    A line is a whole decision: were its unknown keys left out, as those of a terminal
+    are, a typing error would be logged as labels that a person has accepted.
+    """
+    known = KEYS[:n_labels]
+    for number, line in enumerate(sys.stdin, start=1):
+        keys = "".join(line.split())
+        is_command = len(keys) == 1 and keys in COMMANDS
+        if not is_command and (wrong := set(keys) - set(known)):
+            message = (
+                f"line {number} must be keys of labels ({key_range(known)}), nothing "
+                f"to accept, or one of s, u and q; got {keys!r:.40}, of which "
+                f"{min(wrong, key=keys.index)!r} is no key of a label. "
+            )
+            if not sys.stdin.isatty():
+                raise InputError(
+                    f"{message}Mend that line, and give it and those after it again; "
+                    "the decisions before it are kept."
+                )
+            say(f"{message}Type it again.")  # on Windows, where a terminal gives lines
+            continue
         yield from keys
-        if not keys or keys[-1] not in COMMANDS:
+        if not is_command:
             yield "\n"
+
+
+def key_range(keys: str) -> str:
+    """Return keys of labels as a reader writes them.
+
+    >>> key_range(KEYS[:1]), key_range(KEYS[:3]), key_range(KEYS[:11])
+    ('1', '1 to 3', '1 to 9 and a to b')
+    """
+    digits = [key for key in keys if key.isdigit()]
+    lower, upper = ([k for k in keys if k in kind] for kind in CASES)
+    parts = [each for each in (digits, lower, upper) if each]
+    return " and ".join(" to ".join(dict.fromkeys((p[0], p[-1]))) for p in parts)
 
 
 def ask_all(queue: Any, keys: Iterator[str]) -> None:
