@@ -58,3 +58,18 @@ def test_options_of_a_system_need_its_name(tmp_path):
     )
     ran = run_cli("suspects", "--data", path, "--folds", 2, *TINY)
     assert ran.code == 0, ran.err
+
+
+def test_labels_too_rare_to_be_judged_are_no_right_labels(tmp_path):
+    rare = [("newt newt pond", "newts"), ("pond newt", "newts")]
+    path = write_csv(tmp_path / "some.csv", [*toy_rows(60), *rare])
+    ran = run_cli("suspects", "--data", path, "--json")
+    assert json.loads(ran.out.splitlines()[-1])["judged"] == 60
+    assert "some.csv: 0 of 60 judged labels look wrong (0.0%)" in ran.out
+    assert (
+        "2 of 62 texts are not judged: fewer texts than folds, 5, have their label. "
+        "Add texts, or take fewer --folds." in ran.err
+    )
+    ran = run_cli("suspects", "--data", write_csv(tmp_path / "t.csv", toy_rows(12)))
+    assert "t.csv: no label was judged" in ran.out and "%" not in ran.out
+    assert "12 of 12 texts are not judged" in ran.err

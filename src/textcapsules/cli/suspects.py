@@ -59,7 +59,11 @@ def suspects(
     from textcapsules.base.files import check_new_file
     from textcapsules.data.load import load_numbered
     from textcapsules.data.table import open_writer
-    from textcapsules.inference.suspects import Suspect, suspect_labels
+    from textcapsules.inference.suspects import (
+        Suspect,
+        can_be_judged,
+        suspect_labels,
+    )
 
     config = resolve_config(preset, None, flags)
     others = {*flags} - {"data"}
@@ -84,10 +88,11 @@ def suspects(
         )
     rows = [row for row, _ in single]
     texts = [example.text for _, example in single]
+    labels = [example.labels[0] for _, example in single]
     with work_bar("folds", quiet=json) as on_fold:
         found = suspect_labels(
             texts,
-            [example.labels[0] for _, example in single],
+            labels,
             folds=folds,
             seed=config.data.split_seed,
             rule=rule,
@@ -101,10 +106,21 @@ def suspects(
         lines = [each._asdict() for each in table]
         with open_writer(out, schema, overwrite=overwrite) as writer:
             writer.write(pa.RecordBatch.from_pylist(lines, schema))
-    say(
-        f"{config.data.source}: {len(found):,} of {len(texts):,} labels look wrong "
-        f"({100 * len(found) / len(texts):.1f}%)"
-    )
+    n_judged = int(can_be_judged(labels, folds).sum())
+    if n_judged < len(texts):
+        n_left = len(texts) - n_judged
+        warn(
+            f"{n_left:,} of {len(texts):,} texts {'is' if n_left == 1 else 'are'} not "
+            f"judged: fewer texts than folds, {folds}, have their label. Add texts, or "
+            "take fewer --folds."
+        )
+    judged = "labels" if n_judged == len(texts) else "judged labels"
+    result = f"{len(found):,} of {n_judged:,} {judged} look wrong"
+    if n_judged:
+        result += f" ({100 * len(found) / n_judged:.1f}%)"
+    else:
+        result = "no label was judged"
+    say(f"{config.data.source}: {result}")
     if found:
         shown = [
             (each.row, each.label, each.suggested, f"{each.confidence:.2f}", cut(each))
@@ -119,6 +135,7 @@ def suspects(
             {
                 "data": config.data.source,
                 "texts": len(texts),
+                "judged": n_judged,
                 "suspects": [each._asdict() for each in table],
                 "out": None if out is None else str(out),
             }

@@ -31,7 +31,7 @@ from textcapsules.model.baselines.classic import TfidfLinear
 from textcapsules.text.vocabulary import TextTokenizer
 from textcapsules.training.run import train
 
-__all__ = ["Suspect", "suspect_labels"]
+__all__ = ["Suspect", "can_be_judged", "suspect_labels"]
 
 C = 10.0  # chosen among 1, 10 and 100 on tickets and TREC with 5 % wrong labels
 DEV_FRACTION = 0.1  # of the texts of a fold's training, for systems that need dev texts
@@ -97,13 +97,23 @@ def suspect_labels(
         shares[held] = scores / np.maximum(scores.sum(1, keepdims=True), 1e-12)
         if on_fold is not None:
             on_fold(1)
-    counts = Counter(given)
-    can_judge = np.array([counts[label] >= folds for label in given])
-    rows, suggested, margins = least_likely(shares, classes, can_judge)
+    rows, suggested, margins = least_likely(
+        shares, classes, can_be_judged(given, folds)
+    )
     return tuple(
         Suspect(int(row), texts[row], given[row], names[other], float(margin))
         for row, other, margin in zip(rows, suggested, margins, strict=True)
     )
+
+
+def can_be_judged(labels: Sequence[str], folds: int) -> NDArray[np.bool_]:
+    """Return which texts have a label that can be learnt without them.
+
+    >>> can_be_judged(["a", "a", "b"], 2).tolist()
+    [True, True, False]
+    """
+    counts = Counter(labels)
+    return np.array([counts[label] >= folds for label in labels], dtype=bool)
 
 
 def least_likely(
