@@ -29,3 +29,15 @@ def test_labels_that_differ_in_case_or_spacing_are_told_together():
 
 def test_other_labels_are_not_told():
     assert warnings_of("a", "b", "nano", "nonesuch", "a b", "ab", "a") == []
+
+
+def test_cells_of_several_labels_are_told_with_what_stands_between_them():
+    (warning,) = warnings_of("room", "location; room", "food", "food;location", "room")
+    assert warning == (
+        "t.csv: 2 of 4 labels, as 'food;location', are made of others, and each of "
+        "them is taken as a class of its own. If several labels stand in one cell, "
+        "pass --separator ';'."
+    )
+    assert "--separator '|'" in warnings_of("a|b|c", "a", "b", "c")[0]
+    # Names that happen to have such a character are no sets of labels.
+    assert warnings_of("food, drinks", "toys, games", "and/or", "books") == []

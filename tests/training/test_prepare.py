@@ -26,6 +26,13 @@ def test_label_never_seen_is_told_with_its_row():
         target_matrix(examples, ("a", "b"), "dev.csv")
 
 
+def test_several_labels_in_a_cell_are_told_with_their_separator():
+    with pytest.raises(DataError, match="one cell need --separator ';'"):
+        target_matrix([Example("x", ("a; b",))], ["a", "b"])
+    with pytest.raises(DataError, match=r"one cell need --separator\."):
+        target_matrix([Example("x", ("fish, fresh",))], ["a", "b"])
+
+
 def test_long_text_is_cut_and_unknown_words_alone_are_nothing():
     tokenizer = TextTokenizer.train(["a b c d e"], rule="words")
     examples = [Example("a b c d e", ("x",)), Example("zzz", ("x",))]

@@ -1,12 +1,12 @@
 """One way in to all data: a benchmark corpus, the embedded tickets, a user's file.
 
 A user's file is checked for names of labels that are rarely meant: those of a missing
-value, and names that differ only in case or spacing.
+value, names that differ only in case or spacing, and several labels in one cell.
 """
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from textcapsules.data.tickets import TICKETS, read_tickets
 
 __all__ = [
     "check_labels",
+    "likely_separator",
     "list_corpora",
     "load_corpus",
     "load_numbered",
     "load_split",
 ]
 
+SEPARATORS = (";", "|", ",", "/")  # that people put between labels of a cell
 MISSING = ("nan", "null", "none", "n/a")  # what other programs write for no label
 
 
@@ -210,7 +212,7 @@ def with_reviews(corpus: Corpus, config: DataConfig, path: str) -> Corpus:
 
 
 def check_labels(source: str, examples: Sequence[Example]) -> None:
-    """Warn of each label named like a missing value, or nearly like another label."""
+    """Warn of labels named like a missing value, or like another, or like several."""
     counts = Counter(label for example in examples for label in example.labels)
     by_folded: dict[str, list[str]] = defaultdict(list)
     for label in sorted(counts):
@@ -229,6 +231,32 @@ def check_labels(source: str, examples: Sequence[Example]) -> None:
                 f"in case or spacing and are taken as {len(labels)} classes. Spell "
                 "them alike if they are one."
             )
+    if separator := likely_separator(counts):
+        # Where a separator was given, no label has it any more.
+        made = [label for label in sorted(counts) if separator in label]
+        warn(
+            f"{source}: {len(made):,} of {len(counts):,} labels, as {made[0]!r}, are "
+            "made of others, and each of them is taken as a class of its own. If "
+            f"several labels stand in one cell, pass --separator {separator!r}."
+        )
+
+
+def likely_separator(labels: Iterable[str]) -> str | None:
+    """Return what seems to stand between several labels of one cell, if anything.
+
+    Cut there, the labels must be fewer than they are uncut: sets of labels are, names
+    that happen to have a comma are not.
+
+    >>> likely_separator(["room", "location", "location; room"])
+    ';'
+    >>> likely_separator(["food, drinks", "toys, games", "books"])
+    """
+    names = set(labels)
+    for separator in SEPARATORS:
+        parts = {part.strip() for name in names for part in name.split(separator)}
+        if len(parts - {""}) < len(names) and any(separator in name for name in names):
+            return separator
+    return None
 
 
 def folded(label: str) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from textcapsules.base.errors import DataError, warn
 from textcapsules.config import CHARACTERS, CLASSIC, RunConfig
 from textcapsules.data.example import Corpus, Example
-from textcapsules.data.load import load_corpus
+from textcapsules.data.load import likely_separator, load_corpus
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System, build_system
 from textcapsules.model.classifier import pick_device
@@ -315,10 +315,12 @@ def target_matrix(
     for row, example in enumerate(examples):
         for label in example.labels:
             if label not in column:
+                separator = likely_separator([*labels, label])
+                named = "" if separator is None else f" {separator!r}"
                 raise DataError(
                     f"label must be one of {', '.join(labels)}; got {label!r} in row "
                     f"{row + 1} of {source}. Remove such rows, or train on them too; "
-                    "several labels in one cell need --separator."
+                    f"several labels in one cell need --separator{named}."
                 )
             targets[row, column[label]] = 1
     return targets
