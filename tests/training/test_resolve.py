@@ -67,6 +67,14 @@ def test_character_networks_read_their_own_length(
     assert (text.rule, text.max_tokens, text.vectors) == ("characters", length, None)
 
 
+def test_characters_are_read_by_no_encoder(corpus: Corpus) -> None:
+    run = RunConfig().replace(
+        model={"architecture": "cl-cnn"}, text={"encoder": "all-MiniLM-L6-v2"}
+    )
+    with pytest.raises(ConfigError, match="on an encoder; got 'cl-cnn'"):
+        resolve(run, corpus)
+
+
 @pytest.mark.parametrize("architecture", CHARACTERS)
 def test_characters_read_may_be_asked_for(corpus: Corpus, architecture: str) -> None:
     found = settled(corpus, architecture, baseline={"characters": 512})

@@ -95,6 +95,8 @@ def resolve_text(config: RunConfig, corpus: Corpus) -> tuple[dict[str, Any], str
             f"{text.rule!r}. Leave out --rule."
         )
     if in_characters:
+        if text.encoder is not None:
+            check_encoder(config)
         length = config.baseline.characters or CHARACTERS[architecture]
         text = {"rule": "characters", "max_tokens": length, "vectors": None}
         return {**text, "unknown": "keep"}, "random"
