@@ -222,6 +222,21 @@ def test_one_text_can_be_a_picture_and_several_cannot(tmp_path: Path) -> None:
     assert not other.exists()
 
 
+@pytest.mark.parametrize("name", ["why.pdf", "why", "why.svg"])
+def test_other_endings_than_those_written_are_refused(
+    tmp_path: Path, name: str
+) -> None:
+    told = refusal("explain", trained_model(), TEXT, "--out", tmp_path / name)
+    assert told == (
+        "out must end in .html or .htm, for a page, or in .png, for a picture; got "
+        f"{str(tmp_path / name)!r}. Name another file."
+    )
+    assert not list(tmp_path.iterdir())
+    page = tmp_path / "why.HTM"
+    assert run_cli("explain", trained_model(), TEXT, "--out", page).code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!")
+
+
 def test_page_names_the_model_by_its_folder(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     run_cli("explain", trained_model(), TEXT, "--out", out)

@@ -25,6 +25,8 @@ from textcapsules.cli.show import err, folder_name, print_json, say
 
 __all__ = ["explain"]
 
+PAGES, PICTURES = (".html", ".htm"), (".png",)  # endings of what --out may name
+
 LONGEST = 100  # words of a text that is printed whole; of a longer one, phrases are
 CONTEXT = 5  # words printed before and after such a phrase
 
@@ -117,7 +119,13 @@ def explain(
     check_decision(multi_label, threshold)
     if limit < 1:
         raise ConfigError(f"limit must be at least 1; got {limit}.")
+    ending = "" if out is None else out.suffix.lower()
     if out is not None:
+        if not out.is_dir() and ending not in (*PAGES, *PICTURES):
+            raise ConfigError(
+                f"out must end in .html or .htm, for a page, or in .png, for a "
+                f"picture; got {str(out)!r}. Name another file."
+            )
         check_new_file(out, overwrite)
     classifier = TextClassifier.load(model, device)
     column = text_column or classifier.config.data.text_column
@@ -128,7 +136,7 @@ def explain(
     first, asked = list(islice(given, limit + 1)), why_not or []
     if len(first) > limit:
         err.print(f"Only the first {limit:,} texts are explained; see --limit.")
-    is_picture = out is not None and out.suffix.lower() == ".png"
+    is_picture = ending in PICTURES
     if is_picture and len(first) != 1:
         raise ConfigError(
             f"out must be an .html page for {len(first[:limit]):,} texts; got "
