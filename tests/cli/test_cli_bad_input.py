@@ -40,7 +40,7 @@ def refused_training(*flags: object) -> str:
 
 
 TABLES = {
-    "an empty file": (b"", "must be a readable CSV file"),
+    "an empty file": (b"", "file in UTF-8; got an empty one. Name a file with texts."),
     "a header alone": (b"text,label\n", "must have rows; got none"),
     "no label column": (b"text,topic\na b,x\n", "one column 'label'; got text, topic"),
     "no text column": (b"body,label\na b,x\n", "one column 'text'; got body, label"),
@@ -151,7 +151,8 @@ def test_missing_file_is_told(source):
 
 def test_folder_in_place_of_a_file_is_told(source):
     Path("folder.csv").mkdir()
-    assert "folder.csv must be a file" in refused_training("--data", "folder.csv")
+    told = refused_training("--data", "folder.csv")
+    assert "folder.csv must be a file; got a folder. Name a file in it." in told
 
 
 def test_out_that_is_a_file_is_refused(source):

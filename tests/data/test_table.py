@@ -153,9 +153,12 @@ def test_jsonl_columns_hold_together_over_batches(tmp_path):
 
 
 FAULTS = {
-    "empty.csv": (b"", "got Empty CSV"),
+    "empty.csv": (b"", "got an empty one. Name a file"),
     "empty.jsonl": (b"", "must have rows; got none"),
-    "empty.parquet": (b"", "readable PARQUET file.*0 bytes"),
+    "empty.parquet": (
+        b"",
+        r"readable Parquet file; got an empty one\. Name a file with texts\.$",
+    ),
     "header.csv": (b"text,label\n", "must have rows; got none"),
     "column.csv": (b"text,topic\nx,a\n", "one column 'label'; got text, topic"),
     "column.jsonl": (b'{"text": "x"}\n', "one column 'label'; got text"),
@@ -175,7 +178,7 @@ FAULTS = {
     "ragged.csv": (b"text,label\nx,a\ny\n", "got 1 cells instead of 2 in row 2"),
     "wide.csv": (b"text,label\nx,a,b\n", "got 3 cells instead of 2 in row 1"),
     "quote.csv": (b'text,label\nx,"a\ny,b\n', "mark never closed in row 1"),
-    "damaged.parquet": (b"PAR1xxxxPAR1", "readable PARQUET"),
+    "damaged.parquet": (b"PAR1xxxxPAR1", r"readable Parquet file; got .*[^.]\.$"),
     "damaged.csv.gz": (b"text,label\n", "readable CSV"),
     "cut.jsonl.gz": (gzip.compress(b'{"text": "x"}\n' * 99)[:-9], "readable JSONL"),
     "nested.jsonl": (

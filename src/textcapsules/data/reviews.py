@@ -30,6 +30,7 @@ from textcapsules.data.table import open_writer
 from textcapsules.data.table_formats import (
     DELIMITERS,
     TextFormat,
+    check_file,
     form_of,
     numbered_batches,
 )
@@ -325,8 +326,7 @@ def read_reviews(
     """
     path = Path(path)
     if path.name.endswith(LOG_ENDING):
-        if not path.is_file():
-            raise DataError(f"{path} must be a file; got no such file. Check the name.")
+        check_file(path)
         reviews = ReviewLog(path, log_model(path) if model is None else model).reviews()
     else:
         given = TextFormat(delimiter, encoding)

@@ -43,6 +43,7 @@ __all__ = [
     "Numbered",
     "TextFormat",
     "as_utf8",
+    "check_file",
     "check_format",
     "compression",
     "form_of",
@@ -59,6 +60,7 @@ FORMS = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
+FORM_NAMES = {"parquet": "Parquet"}  # where a form's name is no abbreviation
 DELIMITERS = {"csv": ",", "tsv": "\t"}  # unless another one is named or found
 BLOCK = 1 << 24  # bytes of CSV parsed at a time; no row may be longer
 UNCLOSED = "a quotation mark never closed"
@@ -207,6 +209,8 @@ def numbered_batches(
 
 def check_file(path: Path) -> None:
     """Refuse a path that is no file."""
+    if path.is_dir():
+        raise DataError(f"{path} must be a file; got a folder. Name a file in it.")
     if not path.is_file():
         raise DataError(f"{path} must be a file; got no such file. Check the name.")
 
@@ -215,10 +219,15 @@ def unreadable(
     path: Path, form: str, encoding: str, reason: str | Exception
 ) -> DataError:
     """Return the error about a file that cannot be read."""
-    reason = getattr(reason, "strerror", None) or reason
+    reason = str(getattr(reason, "strerror", None) or reason).splitlines()[0]
+    # Arrow's own words on files without a byte, which say no more.
+    if (path.is_file() and not path.stat().st_size) or reason == "Empty CSV file":
+        reason = "an empty one. Name a file with texts"
+    # Parquet has no encoding, and some of Arrow's sentences have their full stop.
+    what = FORM_NAMES.get(form, form.upper())
+    coded = "" if form == "parquet" else f" in {encoding.upper()}"
     return DataError(
-        f"{path} must be a readable {form.upper()} file in {encoding.upper()}; "
-        f"got {str(reason).splitlines()[0]}."
+        f"{path} must be a readable {what} file{coded}; got {reason.rstrip('.')}."
     )
 
 
