@@ -85,6 +85,29 @@ def test_training_texts_given_as_data_are_told(more, monkeypatch):
     assert "trained on" not in run_cli("evaluate", folder, "--data", more).err
 
 
+@pytest.mark.parametrize(
+    "command", ["evaluate", pytest.param("report", marks=pytest.mark.slow)]
+)
+def test_training_texts_are_known_by_their_content(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = toy_file(tmp_path)
+    (tmp_path / "a").mkdir()
+    flags = ["--data", source.name, "--test", "a/test.csv", *TINY, "--epochs", 1]
+    write_csv(tmp_path / "a" / "test.csv", toy_rows(9, seed=3))
+    ran = run_cli("train", *flags, "--out", tmp_path / "m")
+    assert "best of 1 epoch is 1" in ran.out, ran.err
+    copy = tmp_path / "a" / "copy.csv"
+    copy.write_bytes(source.read_bytes())
+    # The model's options have a name that says nothing in another folder.
+    monkeypatch.chdir(tmp_path / "a")
+    given = [command, tmp_path / "m", "--out", tmp_path / "out.html", "--overwrite"]
+    given += ["--no-rival"] if command == "report" else []
+    for path in (source, copy):
+        ran = run_cli(*given, "--data", path)
+        assert f"{path} holds the texts the model was trained on" in ran.err
+    assert "trained on" not in run_cli(*given, "--data", "test.csv").err
+
+
 def test_models_own_dev_set_is_the_one_held_out():
     values = last_json(run_cli("evaluate", trained_model(), "--split", "dev", "--json"))
     record = TextClassifier.load(trained_model()).record
@@ -185,3 +208,10 @@ def test_refused_texts_are_counted_and_can_be_kept(tmp_path):
     assert last_json(refusing)["single_label"]["accuracy"] == pytest.approx(1 / 3)
     assert last_json(plain)["refused"] == 0
     assert last_json(plain)["single_label"]["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_one_refused_text_is_one(tmp_path):
+    path = write_csv(tmp_path / "t.csv", [(TOPICAL, "cats"), (OFF_TOPIC, "cats")])
+    ran = run_cli("evaluate", refusing_model(), "--data", path)
+    assert "1 of 2 texts was refused" in ran.out
+    assert "topics: it counts as without a label" in " ".join(ran.out.split())

@@ -69,7 +69,9 @@ def evaluate(
         for name in ("evaluation.json", "confusion.png"):
             check_new_file(out / name, overwrite)
     classifier = TextClassifier.load(model, device)
-    data = evaluation_data(classifier.config, flags.get("data", {}), split)
+    data = evaluation_data(
+        classifier.config, flags.get("data", {}), split, classifier.record
+    )
     examples = load_split(data, split)
     result = evaluate_model(
         classifier, examples, threshold=threshold, source=data.source, refuse=refuse
@@ -129,9 +131,11 @@ def print_evaluation(title: str, result: Any, rule: str, origin: str) -> None:
     header = ("threshold", *COLUMNS)
     print_table(f"{title}: all labels past a threshold{origin}", header, rows)
     if result.refused:
+        one = result.refused == 1
+        were, texts = ("was", "it counts") if one else ("were", "they count")
         say(
-            f"{result.refused:,} of {result.texts:,} texts were refused as outside the "
-            "training topics: they count as without a label (see --no-refuse)."
+            f"{result.refused:,} of {result.texts:,} texts {were} refused as outside "
+            f"the training topics: {texts} as without a label (see --no-refuse)."
         )
     keys = ("precision", "recall", "f1")
     classes = [

@@ -79,7 +79,9 @@ def report(
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1; got {value}.")
     classifier = TextClassifier.load(model, device)
-    data = evaluation_data(classifier.config, flags.get("data", {}), split)
+    data = evaluation_data(
+        classifier.config, flags.get("data", {}), split, classifier.record
+    )
     texts = load_split(data, split)
     source = f"{Path(data.source).name}, {split}"
     corpus, missing = None, "--no-rival was given"

@@ -131,14 +131,14 @@ def print_summary(folder: Path, classifier: Any) -> None:
     """Print what a run was trained on, its best epoch and its thresholds."""
     record, labels = classifier.record, classifier.labels
     best = record["epochs"][record["best_epoch"] - 1]
-    n_texts = record["texts"]["train"]
+    n_texts, n_epochs = record["texts"]["train"], len(record["epochs"])
     n_joined = round(classifier.config.train.joined * n_texts)
     joined = f" and {n_joined:,} joined ones" if n_joined else ""
     ends = (f"{each:.3f}" for each in (min(labels.thresholds), max(labels.thresholds)))
     thresholds = list(dict.fromkeys(ends))  # one where both are alike
     say(
         f"{folder}: {n_texts:,} texts{joined}, {len(labels.names)} labels; best of "
-        f"{len(record['epochs'])} epochs is {best['epoch']} with dev accuracy "
+        f"{n_epochs} epoch{'s' * (n_epochs > 1)} is {best['epoch']} with dev accuracy "
         f"{percent(best['dev_accuracy'])}; threshold{'s' * (len(thresholds) > 1)} "
         f"{' to '.join(thresholds)} from {record['calibration']['on']}."
     )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from textcapsules.base.checks import check_threshold, read_column
 from textcapsules.base.errors import DataError, InputError, warn
+from textcapsules.base.files import file_sha256
 from textcapsules.config import DataConfig, RunConfig
 from textcapsules.data.example import Example
 from textcapsules.data.load import is_file
@@ -138,7 +139,10 @@ def evaluate_scores(
 
 
 def evaluation_data(
-    config: RunConfig, changes: Mapping[str, Any], split: str
+    config: RunConfig,
+    changes: Mapping[str, Any],
+    split: str,
+    record: Mapping[str, Any] | None = None,
 ) -> DataConfig:
     """Return where the texts to evaluate a model on come from.
 
@@ -147,6 +151,8 @@ def evaluation_data(
         changes: data options to change. With a `source`, the texts are other ones, in
             the columns that the model was trained with.
         split: train, dev or test.
+        record: of the model's training, which tells its texts by their content: a
+            model may be judged from another folder, or on a copy of the file.
     """
     if "source" not in changes:
         data = config.replace(data=changes).data
@@ -161,11 +167,22 @@ def evaluation_data(
     of_file = ("dev", "test", "add", "delimiter", "encoding", "skip_empty")
     fresh = {name: getattr(DataConfig(), name) for name in of_file}
     data = config.replace(data={**fresh, **changes}).data
-    is_same = Path(data.source).resolve() == Path(config.data.source).resolve()
-    if is_same and split == "test" and data.test is None and is_file(data.source):
+    is_judged = split == "test" and data.test is None and is_file(data.source)
+    if is_judged and is_trained_on(data.source, config.data, record or {}):
         warn(
             f"{data.source} holds the texts the model was trained on, so the "
             "figures are too good. Leave out --data and take --split dev, or name "
             "other texts."
         )
     return data
+
+
+def is_trained_on(source: str, trained: DataConfig, record: Mapping[str, Any]) -> bool:
+    """Tell whether a file is the one that a model was trained on, or a copy of it."""
+    path, name = Path(source), Path(trained.source).name
+    if path.resolve() == Path(trained.source).resolve():
+        return True
+    files = record.get("corpus", {}).get("files", {})
+    others = [Path(file).name for file in (trained.dev, trained.test) if file]
+    known = None if name in others else files.get(name, {}).get("sha256")
+    return known is not None and path.is_file() and file_sha256(path) == known
