@@ -25,7 +25,15 @@ from textcapsules.text.outside import OutsideRule
 from textcapsules.training.calibrate import logit, reviewed_thresholds
 from textcapsules.training.run import train
 from tiny_encoder import write_encoder
-from toy import model_copy, tiny_config, toy_file, toy_rows
+from toy import (
+    OFF_TOPIC,
+    TOPICAL,
+    model_copy,
+    refusing_model,
+    tiny_config,
+    toy_file,
+    toy_rows,
+)
 
 
 def reviewed(n: int = 12) -> tuple[list[str], list[list[str]]]:
@@ -75,6 +83,31 @@ def test_the_estimate_is_for_texts_drawn_at_random() -> None:
     assert not drawn.is_worse
     none_drawn = fit_reviews(scores, targets, *labels, np.zeros(16, bool))
     assert none_drawn.value_before.texts == 16
+
+
+def test_the_estimate_names_a_drawing_only_where_there_was_one() -> None:
+    scores = np.array([[0.9, 0.1]] * 8, dtype=np.float32)
+    given = scores, scores > 0.5, ("a", "b"), (0.5, 0.5)
+    assert fit_reviews(*given, np.ones(8, bool)).on == "all"
+    assert fit_reviews(*given, np.arange(8) > 3).on == "those drawn at random"
+
+
+def test_refused_texts_count_as_evaluate_counts_them() -> None:
+    model = TextClassifier.load(refusing_model(), "cpu")
+    model.labels = model.labels._replace(thresholds=(0.4,) * 3)
+    texts = [TOPICAL, OFF_TOPIC, "bird wing feather nest", "zzz bird qqq vvv www xxx"]
+    labels = [["cats"], ["cats"], ["birds"], []]
+    fitted = recalibrate(model, texts, labels)
+    examples = [Example(*pair) for pair in zip(texts, map(tuple, labels), strict=True)]
+    judged, unrefused = (
+        evaluate(model, examples, refuse=refuse) for refuse in (True, False)
+    )
+    assert judged.refused == 2
+    assert fitted.value_before.exact_match == judged.multi_label["exact_match"]
+    assert fitted.value_before.exact_match != unrefused.multi_label["exact_match"]
+    assert fitted.value_before.micro_f1 == pytest.approx(judged.multi_label["micro_f1"])
+    # No thresholds can give a refused text its label.
+    assert fitted.value_after.exact_match <= 0.75
 
 
 def test_classifier_takes_thresholds_unless_they_are_worse(

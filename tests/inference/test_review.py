@@ -10,7 +10,7 @@ from textcapsules.data.reviews import ReviewLog
 from textcapsules.inference.recalibrate import recalibrate
 from textcapsules.inference.review import ReviewQueue, expected
 from textcapsules.model.classifier import TextClassifier
-from toy import toy_rows, trained_model
+from toy import OFF_TOPIC, refusing_model, toy_rows, trained_model
 
 MODEL = "0123456789abcdef"
 TRUTH = dict(toy_rows(40, seed=4))
@@ -87,6 +87,29 @@ def test_fit_is_that_of_the_reviewed_texts(queue: ReviewQueue, tmp_path: Path) -
     again = other.fit()
     assert again is not None
     assert again.after == pytest.approx(fitted.after)
+
+
+def test_fit_counts_refused_texts_in_this_review_and_others(tmp_path: Path) -> None:
+    model = TextClassifier.load(refusing_model(), "cpu")
+    model.labels = model.labels._replace(thresholds=(0.4,) * 3)
+    log = ReviewLog(tmp_path / "r.log.jsonl", MODEL)
+    texts = [OFF_TOPIC, *list(TRUTH)[:5]]
+    queue = ReviewQueue(model, texts, log)
+    for text in texts:
+        queue.decide(text, [TRUTH.get(text, "birds")])  # as the scores say
+    reviews = log.reviews()
+    by_hand = recalibrate(
+        model,
+        [review.text for review in reviews],
+        [review.labels for review in reviews],
+        is_random=[review.is_random for review in reviews],
+    )
+    assert by_hand.value_after.exact_match < 1
+    for each in (queue, ReviewQueue(model, ["a dog"], log)):
+        fitted = each.fit()
+        assert fitted is not None
+        assert fitted.value_before.exact_match == by_hand.value_before.exact_match
+        assert fitted.value_after.exact_match == by_hand.value_after.exact_match
 
 
 def test_what_is_not_there_is_refused(queue: ReviewQueue) -> None:

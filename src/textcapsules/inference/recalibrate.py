@@ -4,7 +4,8 @@ The rule is `calibrate.reviewed_thresholds`. What it is worth is estimated by le
 out: the labels of each text are decided with thresholds fitted on the others. Texts
 that were reviewed because their labels were uncertain help to find the thresholds, but
 they stand for no others: the estimate uses the texts drawn at random alone, if it is
-known which ones those are.
+known which ones those are. A text that the model refuses as outside its topics counts
+as without a label in the estimate, as it does in use.
 
 Thresholds that suit texts with one label leave some without any. The reviewed texts
 tell whether those deserve one: if more texts left out come out right that way, a text
@@ -106,12 +107,14 @@ def recalibrate(
         source: what the texts are called in messages.
     """
     targets = reviewed_targets(classifier.labels.names, texts, labels, source)
+    reading = classifier.read(texts)
     return fit_reviews(
-        classifier.scores(texts),
+        reading.scores,
         targets,
         classifier.labels.names,
         unreviewed(classifier),
         None if is_random is None else np.asarray(is_random, dtype=bool),
+        reading.outside,
     )
 
 
@@ -155,6 +158,7 @@ def fit_reviews(
     names: Sequence[str],
     thresholds: Sequence[float],
     is_random: NDArray[np.bool_] | None = None,
+    outside: NDArray[np.bool_] | None = None,
 ) -> Recalibration:
     """Fit thresholds to reviewed texts, and estimate what they are worth.
 
@@ -164,16 +168,23 @@ def fit_reviews(
         names: of the J labels.
         thresholds: those before any review, (J,).
         is_random: which texts were drawn at random; by default all.
+        outside: (N,), which texts are refused: they get no label by any thresholds,
+            but their scores help to find them.
     """
     present = np.asarray(thresholds)
     before = past(scores, present)
     after, one_each = decide_left_out(scores, targets, present)
+    if outside is not None:
+        for each in (before, after, one_each):
+            each[outside] = False
     at_least_one = exact_match(one_each, targets) > exact_match(after, targets)
     if at_least_one:
         after = one_each
-    if is_random is None or not is_random.any():
+    if is_random is None or is_random.all() or not is_random.any():
+        # A table that no review has written has no marks: nothing was drawn.
         rows = np.ones(len(scores), dtype=bool)
-        on = "all" if is_random is None else "all; none was drawn at random"
+        drawn = is_random is None or is_random.all()
+        on = "all" if drawn else "all; none was drawn at random"
     else:
         rows, on = is_random, "those drawn at random"
     figures = [

@@ -68,25 +68,29 @@ class ReviewQueue:
         self.texts = [text for text in dict.fromkeys(texts) if text.strip()]
         if not self.texts:
             raise DataError("texts must hold at least one to review; got none.")
-        self.scores = self.score(self.texts, on_texts)  # (N, J)
+        # (N, J), and which texts (N,) the model refuses
+        self.scores, self.outside = self.read(self.texts, on_texts)
         self.row = {text: row for row, text in enumerate(self.texts)}
         sums = [hashlib.sha256(as_bytes(text)).digest() for text in self.texts]
         self.random_order = sorted(range(len(sums)), key=sums.__getitem__)
         self.place = {self.texts[row]: k for k, row in enumerate(self.random_order)}
         self.pool = hashlib.sha256(b"".join(sorted(sums))).hexdigest()[:16]
-        self.other_scores: dict[str, NDArray] = {}  # of texts decided in other reviews
+        # The same of texts decided in other reviews.
+        self.others: dict[str, tuple[NDArray, np.bool_]] = {}
 
-    def score(
+    def read(
         self, texts: Sequence[str], on_texts: Callable[[int], None] | None = None
-    ) -> NDArray[np.float32]:
-        """Return the scores of texts, (N, J)."""
-        parts = []
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the scores of texts, (N, J), and which are outside the topics."""
+        scores, outside = [], []
         for start in range(0, len(texts), BATCH):
             part = texts[start : start + BATCH]
-            parts.append(self.classifier.scores(part))
+            reading = self.classifier.read(part)
+            scores.append(reading.scores)
+            outside.append(reading.outside)
             if on_texts is not None:
                 on_texts(len(part))
-        return np.concatenate(parts)
+        return np.concatenate(scores), np.concatenate(outside)
 
     def margins(self) -> NDArray[np.float64]:
         """Return each text's smallest distance of a score from its threshold."""
@@ -170,18 +174,19 @@ class ReviewQueue:
         other = [
             review.text
             for review in reviews
-            if review.text not in self.row and review.text not in self.other_scores
+            if review.text not in self.row and review.text not in self.others
         ]
         if other:
-            self.other_scores.update(zip(other, self.score(other), strict=True))
-        scores = np.stack(
-            [
-                self.scores[self.row[text]]
-                if text in self.row
-                else self.other_scores[text]
-                for text in (review.text for review in reviews)
-            ]
-        )
+            self.others.update(
+                zip(other, zip(*self.read(other), strict=True), strict=True)
+            )
+        readings = [
+            (self.scores[self.row[text]], self.outside[self.row[text]])
+            if text in self.row
+            else self.others[text]
+            for text in (review.text for review in reviews)
+        ]
+        scores, outside = map(np.stack, zip(*readings, strict=True))
         names = self.classifier.labels.names
         targets = reviewed_targets(
             names,
@@ -191,7 +196,7 @@ class ReviewQueue:
         )
         is_random = np.array([review.is_random for review in reviews])
         before = unreviewed(self.classifier)
-        return fit_reviews(scores, targets, names, before, is_random)
+        return fit_reviews(scores, targets, names, before, is_random, outside)
 
 
 def as_bytes(text: str) -> bytes:
