@@ -108,11 +108,11 @@ def random_words(
     pairs: bool = True,
     weights: tuple[float, float, float] = (0.7, 1.2, 0.3),
 ) -> WordScores:
-    """Return what words say at random, of three quarters of all rows and pairs."""
+    """Return what words say at random, of all rows and three quarters of the pairs."""
     draw = np.random.default_rng(0)
     first, second = np.divmod(np.arange(2 * n_rows, n_rows**2), n_rows)
-    known = (second > 1) & pairs | (second == 0)
-    ngrams = (first * PAIR + second)[known & (draw.random(len(first)) < 0.75)]
+    is_pair = (second > 1) & pairs & (draw.random(len(first)) < 0.75)
+    ngrams = (first * PAIR + second)[is_pair | (second == 0)]
     shape = n_classes, len(ngrams)
     words = WordScores.of(
         ngrams,

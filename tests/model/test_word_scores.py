@@ -103,7 +103,7 @@ def test_decisions_are_scikit_learns(
     documents = draw_documents(oracle.draw, 40, N_WORDS)
     documents += [np.array(words, np.int64) for words in ([], [1, 1], [N_WORDS - 1])]
     expected = oracle.decisions(documents)
-    found = oracle.words().decisions(*batch_of(documents))
+    found = oracle.words().decide(*batch_of(documents)).decisions
     np.testing.assert_allclose(found, expected, atol=2e-6)
     # A text without an n-gram of the table says nothing.
     np.testing.assert_allclose(found[-3:], oracle.words().bias.expand(3, -1))
@@ -119,16 +119,16 @@ def test_a_piece_that_begins_a_sentence_is_the_same_piece(pairs: bool) -> None:
         for ids in documents
     ]
     assert max(ids.max(initial=0) for ids in marked) > N_WORDS
-    found = oracle.words(n_marked).decisions(*batch_of(marked))
+    found = oracle.words(n_marked).decide(*batch_of(marked)).decisions
     np.testing.assert_allclose(found, oracle.decisions(documents), atol=2e-6)
 
 
 def test_a_text_has_the_same_decision_alone_and_padded() -> None:
     oracle = Oracle(6, pairs=True)
     words, documents = oracle.words(), draw_documents(oracle.draw, 20, N_WORDS)
-    together = words.decisions(*batch_of(documents))
-    longer = words.decisions(*batch_of(documents, pad_to=31))
-    alone = torch.cat([words.decisions(*batch_of([ids])) for ids in documents])
+    together = words.decide(*batch_of(documents)).decisions
+    longer = words.decide(*batch_of(documents, pad_to=31)).decisions
+    alone = torch.cat([words.decide(*batch_of([ids])).decisions for ids in documents])
     torch.testing.assert_close(longer, together)
     torch.testing.assert_close(alone, together)
 
@@ -137,7 +137,9 @@ def test_a_text_has_the_same_decision_alone_and_padded() -> None:
 def test_texts_without_a_place_for_words_are_no_error(pairs: bool) -> None:
     words, scores = Oracle(0, pairs).words(), torch.rand(4, N_CLASSES)
     ids = torch.zeros(4, 0, dtype=torch.int64)
-    torch.testing.assert_close(words.decisions(ids, ids > 0), words.bias.expand(4, -1))
+    torch.testing.assert_close(
+        words.decide(ids, ids > 0).decisions, words.bias.expand(4, -1)
+    )
     torch.testing.assert_close(words(scores, ids, ids > 0), scores)
     assert words.shares(ids, ids > 0, [0, 2]).shape == (4, 0, 2)
 
@@ -146,7 +148,7 @@ def test_one_word_does_not_speak_as_loud_as_a_text() -> None:
     ngrams, weight = np.array([2 * PAIR, 3 * PAIR]), np.array([[4.0, 0.0]])
     words = WordScores.of(ngrams, np.ones(2), weight, np.zeros(1), least_norm=2.0)
     texts = [np.array(ids) for ids in ([2], [2, 3], [2, *[3] * 99])]
-    found = words.decisions(*batch_of(texts)).ravel()
+    found = words.decide(*batch_of(texts)).decisions.ravel()
     # Both of two words count in full up to the norm; then they share it.
     often = 1 + np.log(99)
     expected = [4 / 2, 4 / 2, 4 / np.hypot(1, often)]
@@ -173,8 +175,27 @@ def test_scores_are_blended_as_the_formula_says() -> None:
             z = bias + sum(planes[n][j] * value / norm for n, value in values.items())
             s = min(max(float(scores[row, j]), CLIP), 1 - CLIP)
             u = alpha * math.log(s / (1 - s)) + beta * z + gamma
-            expected = 1 / (1 + math.exp(-u))
+            # A text without an n-gram of the table has the network's score.
+            expected = 1 / (1 + math.exp(-u)) if values else scores[row, j]
             assert found[row, j].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_few_words_count_in_part() -> None:
+    ngrams, weight = np.array([2 * PAIR, 3 * PAIR]), np.array([[4.0, -4.0]])
+    idf, bias = np.array([1.0, 3.0]), np.array([-0.5])
+    words = WordScores.of(ngrams, idf, weight, bias, least_norm=20.0)
+    words = words.weighed(Weights(0.7, 1.3, 2.0))
+    # Norms of 1, 3, sqrt(10) and 5.6: a quarter of 20 counts in full.
+    texts = [np.array(ids) for ids in ([4], [2], [3], [2, 3], [2, *[3] * 7])]
+    found = words(torch.full((5, 1), 0.3), *batch_of(texts)).ravel()
+    logit, sevenfold = math.log(0.3 / 0.7), 3 * (1 + math.log(7))
+    expected = [0.3]
+    for values in ([1.0, 0.0], [0.0, 3.0], [1.0, 3.0], [1.0, sevenfold]):
+        share = min(math.hypot(*values) / 5, 1)
+        z = 4 * (values[0] - values[1]) / max(math.hypot(*values), 20) - 0.5
+        u = (1 - share) * logit + share * (0.7 * logit + 1.3 * z + 2.0)
+        expected.append(1 / (1 + math.exp(-u)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_an_empty_text_keeps_the_networks_scores() -> None:
@@ -190,7 +211,7 @@ def test_shares_add_up_to_what_the_words_say(pairs: bool) -> None:
     words, documents = oracle.words(), draw_documents(oracle.draw, 30, N_WORDS)
     ids, mask = batch_of(documents)
     shares = words.shares(ids, mask, range(N_CLASSES))
-    expected = words.decisions(ids, mask) - words.bias
+    expected = words.decide(ids, mask).decisions - words.bias
     torch.testing.assert_close(shares.sum(1), expected, atol=1e-6, rtol=0)
     assert not shares[~mask].any()
     torch.testing.assert_close(words.shares(ids, mask, [2, 0]), shares[..., [2, 0]])
@@ -214,26 +235,28 @@ def test_occurrences_of_a_word_share_evenly() -> None:
 
 def test_a_word_of_no_ngram_can_be_deleted_but_for_the_pairs_it_parts() -> None:
     words = small_words()
-    whole, deleted, joined = words.decisions(
-        *batch_of([np.array(ids) for ids in ([3, 2, 4], [3, 2], [2, 4, 3])])
-    )
+    texts = [np.array(ids) for ids in ([3, 2, 4], [3, 2], [2, 4, 3])]
+    whole, deleted, joined = words.decide(*batch_of(texts)).decisions
     torch.testing.assert_close(whole, deleted)
     torch.testing.assert_close(whole, joined)  # 4 parts 2 and 3
-    together = words.decisions(*batch_of([np.array([2, 3])]))[0]
+    together = words.decide(*batch_of([np.array([2, 3])])).decisions[0]
     assert not torch.isclose(together, whole).any()
 
 
 def test_worth_is_the_mean_slope_on_the_way_from_an_empty_texts_score() -> None:
     words = small_words(0.5, 2.0, 9.0)
     scores = torch.tensor([[0.9, 0.3], [1.0, 0.0], [0.01, CLIP]])
-    found = words.worth(scores)
+    share = torch.tensor([[1.0], [0.5], [0.0]])
+    found = words.worth(scores, share)
     start = math.log(CLIP / (1 - CLIP))
-    for s, value in zip(scores.flatten().tolist(), found.flatten(), strict=True):
+    steep = [2.0 / 0.5] * 2 + [0.5 * 2.0 / (0.5 + 0.5 * 0.5)] * 2 + [0.0] * 2
+    pairs = zip(scores.flatten().tolist(), found.flatten(), steep, strict=True)
+    for s, value, times in pairs:
         s = min(max(s, CLIP), 1 - CLIP)
         end = max(math.log(s / (1 - s)), start + 1e-6)
         u = start + (end - start) * (np.arange(4000) + 0.5) / 4000
         slope = np.mean(np.exp(-u) / (1 + np.exp(-u)) ** 2)
-        assert value.item() == pytest.approx(2.0 / 0.5 * slope, rel=1e-3)
+        assert value.item() == pytest.approx(times * slope, rel=1e-3)
 
 
 def test_double_precision_is_kept() -> None:
@@ -255,7 +278,9 @@ def test_tensors_of_a_folder_give_the_same_scores() -> None:
     assert again.weights == made.weights
     assert (again.n_marked, again.has_pairs) == (0, True)
     ids, mask = batch_of([np.array([2, 3, 2])])
-    assert torch.equal(again.decisions(ids, mask), made.decisions(ids, mask))
+    assert torch.equal(
+        again.decide(ids, mask).decisions, made.decide(ids, mask).decisions
+    )
 
 
 WRONG: dict[str, tuple[dict[str, Tensor], str]] = {

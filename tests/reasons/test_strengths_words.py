@@ -165,10 +165,14 @@ def only_words_speak() -> TextClassifier:
     network = capsule_network(classifier)
     with torch.no_grad():
         network.embedding.weight[2:] = network.embedding.weight[2]
-    first = [int(ids[0]) for ids in classifier.encode(["w7", "w8", "w9"])]
-    ngrams = np.array([first[0] * PAIR, first[1] * PAIR + first[2]])
-    weight = np.array([[0.0, 0.0], [6.0, 6.0], [0.0, 0.0]])
-    words = WordScores.of(ngrams, np.ones(2), weight, np.full(3, -3.0))
+    w7, w8, w9, *others = (
+        int(ids[0]) for ids in classifier.encode(["w7", "w8", "w9", *WORDS[:6]])
+    )
+    # The others are known too, and tell nothing.
+    ngrams = np.array([w7 * PAIR, w8 * PAIR + w9, *(word * PAIR for word in others)])
+    weight, idf = np.zeros((3, len(ngrams))), np.full(len(ngrams), 0.01)
+    weight[1, :2], idf[:2] = 6.0, 1.0
+    words = WordScores.of(ngrams, idf, weight, np.full(3, -3.0))
     network.words = words.weighed(Weights(0.1, 1.0, 0.0)).double()
     return classifier
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from scipy.optimize import minimize
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -31,7 +32,9 @@ from textcapsules.training.run import resume, train
 from textcapsules.training.selection import DevSet
 from textcapsules.training.words import (
     LEAST,
+    PULL,
     Candidate,
+    Said,
     add_word_scores,
     fit_words,
     held_out_loss,
@@ -73,15 +76,20 @@ def logits_and_decisions(words: float, seed: int = 0) -> tuple[NDArray, ...]:
     return sigmoid(logits), z, (draw.random(p.shape) < p).astype(np.float32)
 
 
+def in_full(z: NDArray) -> Said:
+    """Return decisions for texts with many words."""
+    return Said(z, np.ones((len(z), 1)))
+
+
 def loss(at: NDArray, scores: NDArray, z: NDArray, targets: NDArray) -> float:
     logits = np.log(scores / (1 - scores))
     p = sigmoid(at[0] * logits + at[1] * z + at[2])
     return log_loss(targets.ravel() > 0, p.ravel())
 
 
-def test_weights_are_those_of_an_unpenalised_regression() -> None:
+def test_weights_of_many_texts_are_those_of_an_unpenalised_regression() -> None:
     scores, z, targets = logits_and_decisions(0.8)
-    found = weigh(scores, z, targets)
+    found = weigh(scores, in_full(z), targets)
     x = np.stack([np.log(scores / (1 - scores)).ravel(), z.ravel()], 1)
     model = LogisticRegression(C=1e9, tol=1e-8).fit(x, targets.ravel())
     expected = [*model.coef_[0], model.intercept_[0]]
@@ -93,18 +101,45 @@ def test_weights_are_those_of_an_unpenalised_regression() -> None:
 def test_no_weights_within_bounds_are_better(words: float, network: int) -> None:
     scores, z, targets = logits_and_decisions(words)
     scores = scores if network == 1 else 1 - scores
-    found = weigh(scores, z, targets)
+    found = weigh(scores, in_full(z), targets)
     assert found.network >= LEAST and found.words >= 0
     assert (found.network == LEAST) == (network == -1)
     if words == 0.0:
         assert found.words < 0.1
     if words < 0:
         assert found.words == 0
-    draw, least = np.random.default_rng(1), loss(np.array(found), scores, z, targets)
+
+    def penalised(at: NDArray) -> float:
+        pull = PULL * ((at[0] - 1) ** 2 + at[1] ** 2 + at[2] ** 2) / targets.size
+        return loss(at, scores, z, targets) + pull
+
+    draw, least = np.random.default_rng(1), penalised(np.array(found))
     for size in (0.01, 0.1, 1.0):
         for step in draw.normal(size=(40, 3)) * size:
             at = np.maximum(found + step, [LEAST, 0, -np.inf])
-            assert loss(at, scores, z, targets) >= least - 1e-7
+            assert penalised(at) >= least - 1e-7
+
+
+def test_texts_told_apart_without_error_have_moderate_weights() -> None:
+    targets = np.eye(4, dtype=np.float32)[np.arange(40) % 4]
+    scores, z = np.full_like(targets, 0.5), targets - 0.6
+    found = weigh(scores, in_full(z), targets)
+    assert found.words < 10
+    # So much is left of the error without the pull: weights grow without bound.
+    exact = minimize(loss, [1.0, 0.0, 0.0], (scores, z, targets)).x
+    assert exact[1] > 20
+
+
+def test_texts_with_few_words_count_less_in_the_weights() -> None:
+    scores, z, targets = logits_and_decisions(0.8)
+    # A third of the texts have no words, and decisions that would mislead.
+    share = np.ones((len(z), 1))
+    share[::3], misled = 0.0, z.copy()
+    misled[::3] = 9.0
+    kept = np.arange(len(z)) % 3 > 0
+    found = weigh(scores, Said(misled, share), targets)
+    expected = weigh(scores[kept], in_full(z[kept]), targets[kept])
+    np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
 # The linear model.
@@ -125,7 +160,7 @@ def drawn(n_texts: int, seed: int = 0) -> NDArray:
 
 
 def decisions(words: Any, documents: list[NDArray]) -> NDArray:
-    return module.decide(words, documents)
+    return module.decide(words, documents).decisions
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["words", "pairs"])
@@ -237,9 +272,9 @@ def test_words_are_kept_where_the_network_tells_nothing() -> None:
 def test_words_are_left_out_where_they_tell_nothing() -> None:
     documents, targets = texts_of(drawn(90, 1), 1)
     shuffled = Encoded(documents, np.random.default_rng(3).permutation(targets))
-    network, dev = Reader(0.5), dev_set("dev", texts_of(drawn(40, 2), 2))
+    network, dev = Reader(0.5), dev_set("dev", texts_of(drawn(200, 2), 2))
     network.factor.data[...] = 0.2
-    right, wrong = dev.dev.documents[:20], dev.dev.documents[20:]
+    right, wrong = dev.dev.documents[:100], dev.dev.documents[100:]
     dev.dev.documents[:] = [*right, *(ids[ids > 7] for ids in wrong)]
     record = add_word_scores(dev.config, network.eval(), shuffled, dev)
     assert record is not None and record["dev"]["none"] < 0.9
@@ -250,10 +285,17 @@ def test_one_is_chosen_by_the_loss_on_texts_that_it_was_not_weighed_on() -> None
     scores, z, targets = logits_and_decisions(0.8)
     even = np.arange(len(scores)) % 2 == 0
     losses = [
-        loss(np.array(weigh(scores[a], z[a], targets[a])), scores[b], z[b], targets[b])
+        loss(
+            np.array(weigh(scores[a], in_full(z[a]), targets[a])),
+            scores[b],
+            z[b],
+            targets[b],
+        )
         for a, b in ((even, ~even), (~even, even))
     ]
-    assert held_out_loss(scores, z, targets) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert held_out_loss(scores, in_full(z), targets) == pytest.approx(
+        np.mean(losses), rel=1e-5
+    )
 
 
 def candidate(kind: str, loss: float, value: float = 0.5) -> Candidate:

@@ -355,11 +355,11 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         numbers = np.asarray(value, dtype=float)
         if (
             numbers.shape not in ((), (len(labels.names),))
-            or not np.isfinite(numbers).all()
+            or not ((numbers >= 0) & (numbers <= 1)).all()  # NaN fails too
         ):
             raise ValueError(
-                f"thresholds_ must be a finite number or {len(labels.names)} of them; "
-                f"got {value!r:.60}."
+                f"thresholds_ must be a number from 0 to 1 or {len(labels.names)} of "
+                f"them; got {value!r:.60}."
             )
         thresholds = np.broadcast_to(numbers, len(labels.names)).tolist()
         self.model_.labels = labels._replace(thresholds=tuple(thresholds))

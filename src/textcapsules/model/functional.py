@@ -18,6 +18,7 @@ from torch import Tensor
 __all__ = [
     "GPU_SQUASHES",
     "SQUASHES",
+    "check_squash",
     "coupling_softmax",
     "leaky_softmax",
     "pose_length",
@@ -61,13 +62,18 @@ def squash(poses: Float[Tensor, "*n d"], kind: str = "norm") -> Float[Tensor, "*
     """
     if kind == "none":
         return poses
-    if kind not in SQUASHES:
-        names = ", ".join([*SQUASHES, "none"])
-        raise ValueError(f"squash must be one of {names}; got {kind!r}.")
+    check_squash(kind)
     norm = pose_length(poses).unsqueeze(-1)  # (..., 1)
     # The smallest normal number in place of zero: 0 / tiny = 0, and no NaN gradient.
     direction = poses / norm.clamp(min=torch.finfo(poses.dtype).tiny)
     return SQUASHES[kind](norm.clamp(max=_SATURATED)) * direction
+
+
+def check_squash(kind: str) -> None:
+    """Refuse a name of no way to shorten poses."""
+    if kind not in (*SQUASHES, "none"):
+        names = ", ".join([*SQUASHES, "none"])
+        raise ValueError(f"squash must be one of {names}; got {kind!r}.")
 
 
 def leaky_softmax(logits: Float[Tensor, "*n"], dim: int = -1) -> Float[Tensor, "*n"]:

@@ -8,6 +8,12 @@ score of the two together is
     p_j = σ(α · logit s_j + β · z_j + γ)
 
 α, β and γ are the same for all classes, and come from dev texts (`training.words`).
+A text with few of the linear model's words is judged more by the network alone: with r
+the share of its words' weight in a quarter of a typical text's, at most 1,
+
+    p_j = σ((1 - r) · logit s_j + r · (α · logit s_j + β · z_j + γ))
+
+so where no word is known to the linear model, p is the network's score.
 
 z is computed from word numbers on the network's device. In sublinear TF-IDF a word that
 occurs c times has the value (1 + log c) · idf, here shared evenly by its occurrences,
@@ -29,11 +35,12 @@ from torch.nn import functional as F
 from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.text.vocabulary import UNK_ID
 
-__all__ = ["CLIP", "PAIR", "TINY", "Weights", "WordScores"]
+__all__ = ["CLIP", "FULL", "PAIR", "TINY", "Decided", "Weights", "WordScores"]
 
 PAIR = 2**32  # a pair of words is one number; a word alone has 0 in the second place
 TINY = 1e-12  # a norm that every text with a word passes
 CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its logit is taken
+FULL = 0.25  # words of so much of a typical text's norm count in full
 
 
 class Weights(NamedTuple):
@@ -49,6 +56,14 @@ class Found(NamedTuple):
 
     places: Tensor  # (B, M), rows of the table; its last one where there is no such row
     values: Tensor  # (B, M), divided by the text's norm; 0 where there is no such row
+    share: Tensor  # r, (B, 1): how far they count
+
+
+class Decided(NamedTuple):
+    """What a linear model says of some texts."""
+
+    decisions: Tensor  # z, (B, J)
+    share: Tensor  # r, (B, 1)
 
 
 class WordScores(nn.Module):
@@ -160,24 +175,22 @@ class WordScores(nn.Module):
         return cls(*(tensors[name] for name in names))
 
     def forward(self, scores: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return p (B, J) from a network's scores (B, J) of word numbers (B, T).
-
-        A text without a word keeps the network's scores.
-        """
+        """Return p (B, J) from a network's scores (B, J) of word numbers (B, T)."""
         alpha, beta, gamma = self.weights
+        z, share = self.decide(ids, mask)
         logits = scores.float().clamp(CLIP, 1 - CLIP).logit()
-        together = alpha * logits + beta * self.decisions(ids, mask) + gamma
-        return torch.where(mask.any(1, keepdim=True), together.sigmoid(), scores)
+        together = logits + share * ((alpha - 1) * logits + beta * z + gamma)
+        return torch.where(share > 0, together.sigmoid(), scores)
 
-    def decisions(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return z (B, J) of word numbers (B, T) with their mask (B, T)."""
-        places, values = self.find(ids, mask)
+    def decide(self, ids: Tensor, mask: Tensor) -> Decided:
+        """Return what word numbers (B, T) with their mask (B, T) say."""
+        places, values, share = self.find(ids, mask)
         if not ids.shape[1]:  # which `embedding_bag` refuses
-            return self.bias.expand(len(ids), -1)
+            return Decided(self.bias.expand(len(ids), -1), share)
         sums = F.embedding_bag(
             places, self.weight, per_sample_weights=values, mode="sum"
         )
-        return sums + self.bias
+        return Decided(sums + self.bias, share)
 
     def shares(self, ids: Tensor, mask: Tensor, classes: Sequence[int]) -> Tensor:
         """Return what each word adds to z_j of some classes, (B, T, len(classes)).
@@ -185,7 +198,7 @@ class WordScores(nn.Module):
         A pair's part is halved between its words.
         """
         T = ids.shape[1]
-        places, values = self.find(ids, mask)
+        places, values, _ = self.find(ids, mask)
         weight = self.weight[:, list(classes)]
         each = weight[places] * values.unsqueeze(2)  # (B, M, J)
         words = each[:, :T]
@@ -194,7 +207,7 @@ class WordScores(nn.Module):
         halves = each[:, T:] / 2
         return words + halves + F.pad(halves[:, :-1], (0, 0, 1, 0))
 
-    def worth(self, scores: Tensor) -> Tensor:
+    def worth(self, scores: Tensor, share: Tensor) -> Tensor:
         """Return what z's rising by one is worth to a network of scores s, (B, J).
 
         It is worth as much as s rising by so much, on the average of the way that s
@@ -204,12 +217,12 @@ class WordScores(nn.Module):
         rise = kept.logit() - math.log(CLIP / (1 - CLIP))
         # At the beginning of the way, its slope.
         mean = torch.where(rise > CLIP, (kept - CLIP) / rise, kept * (1 - kept))
-        return mean * self.worth_in_logits
+        return mean * self.worth_in_logits(share)
 
-    @property
-    def worth_in_logits(self) -> Tensor:
-        """What z's rising by one is worth to the logit of s, ()."""
-        return self.weighing[1] / self.weighing[0]
+    def worth_in_logits(self, share: Tensor) -> Tensor:
+        """Return what z's rising by one is worth to the logit of s, as r (B, 1) is."""
+        alpha, beta, _ = self.weights
+        return share * beta / (1 + share * (alpha - 1))
 
     def find(self, ids: Tensor, mask: Tensor) -> Found:
         """Return the rows and the values of all n-grams of a batch (B, T)."""
@@ -233,5 +246,7 @@ class WordScores(nn.Module):
         count = torch.searchsorted(ordered, apart, right=True)
         count = (count - torch.searchsorted(ordered, apart)).float()
         whole = (1 + count.log()) * self.idf[places] * found
-        norm = (whole.square() / count).sum(1, keepdim=True).sqrt()
-        return Found(places, whole / count / norm.clamp(min=self.smallest_norm))
+        norm = (whole.square() / count).sum(1, keepdim=True).sqrt()  # (B, 1)
+        divisor = norm.clamp(min=self.smallest_norm)
+        share = (norm / (FULL * divisor)).clamp(max=1)
+        return Found(places, whole / count / divisor, share)

@@ -164,9 +164,10 @@ def words_say(
     said = ids.new_zeros((*ids.shape, len(columns)), dtype=torch.float32)
     if network.words is None:
         return said
-    worth = network.words.worth(output.scores)  # (B, J)
+    share = network.words.decide(ids, mask).share
+    worth = network.words.worth(output.scores, share)  # (B, J)
     if isinstance(output, ClassOutput):
-        worth = network.words.worth_in_logits.expand_as(worth)
+        worth = network.words.worth_in_logits(share).expand_as(worth)
     classes = [place for place, column in enumerate(columns) if column < worth.shape[1]]
     named = [columns[place] for place in classes]
     shares = network.words.shares(ids, mask, named)

@@ -41,10 +41,19 @@ MOST_WEIGHTS = 4_000_000  # of all n-grams and classes: 16 MB in the model folde
 COST = 1.0  # the SVM's C, as of the baseline
 LEAST_GAIN = 0.01  # share of the log-loss on dev that words must take away to be kept
 LEAST = 0.1  # the network's share never falls below it: its capsules give the reasons
+ALONE = np.array([1.0, 0.0, 0.0])  # the weights of the network alone
+PULL = 0.05  # λ of the pull towards them
 TYPICAL = 0.5  # the typical text: so many training texts have a smaller norm
 MARGIN = 1.0  # distance of an SVM's margin from its plane
 KINDS = ("words", "pairs")
 BATCH_SIZE = 64
+
+
+class Said(NamedTuple):
+    """What a linear model of words says of documents."""
+
+    decisions: NDArray[np.float64]  # z, (N, J)
+    share: NDArray[np.float64]  # r, (N, 1): how far its words count
 
 
 class Candidate(NamedTuple):
@@ -80,21 +89,20 @@ def add_word_scores(
     scores = score_documents(network, texts.documents)
 
     def candidate(
-        kind: str, decisions: NDArray, given: NDArray, words: WordScores | None
+        kind: str, said: Said, given: NDArray, words: WordScores | None
     ) -> Candidate:
-        loss = held_out_loss(scores, decisions, texts.targets)
+        loss = held_out_loss(scores, said, texts.targets)
         return Candidate(kind, loss, dev.objective(given, texts.targets), words)
 
-    found = [candidate("none", np.zeros_like(scores), scores, None)]
+    found = [candidate("none", nothing_said(scores), scores, None)]
     for kind in KINDS if asked == "dev" else (asked,):
         words = fit_words(train, pairs=kind == "pairs", n_marked=n_marked)
         if words is None:
             continue
-        decisions = decide(words, texts.documents)
-        weights = weigh(scores, decisions, texts.targets)
-        words = words.weighed(weights)
+        said = decide(words, texts.documents)
+        words = words.weighed(weigh(scores, said, texts.targets))
         together = blend(words, scores, texts.documents)
-        found.append(candidate(kind, decisions, together, words))
+        found.append(candidate(kind, said, together, words))
     best = pick(found) if asked == "dev" else found[-1]
     if best.words is not None:
         network.words = best.words.to(next(network.parameters()).device)
@@ -154,44 +162,54 @@ def unmarked(ids: NDArray, n_marked: int) -> NDArray:
     return np.where(ids >= FIRST_PIECE + n_marked, ids - n_marked, ids)
 
 
-def weigh(scores: NDArray, decisions: NDArray, targets: NDArray) -> Weights:
+def weigh(scores: NDArray, said: Said, targets: NDArray) -> Weights:
     """Return the weights with which logits and decisions predict labels best.
 
-    They minimise the mean log-loss over texts and labels; neither counts against
-    itself, and the network never counts less than `LEAST`.
+    They minimise the log-loss, summed over texts and labels, plus a pull towards the
+    network alone: dev texts that can be told apart without error would have weights
+    without bound. Neither counts against itself, and the network never counts less
+    than `LEAST`.
 
     Args:
         scores: (N, J), of the network.
-        decisions: (N, J), of the words.
+        said: of the words.
         targets: (N, J).
     """
     from scipy.optimize import minimize
 
-    x, truth = evidence(scores, decisions), targets.astype(np.float64)
+    x, fixed = evidence(scores, said)
+    truth = targets.astype(np.float64)
 
     def loss(at: NDArray) -> tuple[float, NDArray]:
-        u = x @ at
+        u, away = x @ at + fixed, at - ALONE
         gradient = ((sigmoid(u) - truth)[..., None] * x).mean((0, 1))
-        return log_loss(u, truth), gradient
+        pull = PULL / truth.size
+        misfit = log_loss(u, truth) + pull * float(away @ away)
+        return misfit, gradient + 2 * pull * away
 
     bounds = [(LEAST, None), (0, None), (None, None)]
-    found = minimize(loss, [1.0, 1.0, 0.0], jac=True, bounds=bounds)
+    found = minimize(loss, ALONE, jac=True, bounds=bounds)
     return Weights(*found.x.tolist())
 
 
-def held_out_loss(scores: NDArray, decisions: NDArray, targets: NDArray) -> float:
+def held_out_loss(scores: NDArray, said: Said, targets: NDArray) -> float:
     """Return the mean log-loss of texts by weights from the other half of them."""
-    x, even = evidence(scores, decisions), np.arange(len(scores)) % 2 == 0
+    (x, fixed), even = evidence(scores, said), np.arange(len(scores)) % 2 == 0
     losses = []
     for fitted in (even, ~even):
-        weights = weigh(scores[fitted], decisions[fitted], targets[fitted])
-        losses.append(log_loss(x[~fitted] @ np.array(weights), targets[~fitted]))
+        part = Said(said.decisions[fitted], said.share[fitted])
+        weights = np.array(weigh(scores[fitted], part, targets[fitted]))
+        losses.append(log_loss((x @ weights + fixed)[~fitted], targets[~fitted]))
     return float(np.mean(losses))
 
 
-def evidence(scores: NDArray, decisions: NDArray) -> NDArray[np.float64]:
-    """Return what `Weights` weigh, (N, J, 3)."""
-    return np.stack([logit(scores), decisions, np.ones_like(decisions)], -1)
+def evidence(
+    scores: NDArray, said: Said
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what `Weights` weigh (N, J, 3), and what is added to it (N, J)."""
+    logits, (z, share) = logit(scores), said
+    x = np.stack([logits, z, np.ones_like(z)], -1) * share[..., None]
+    return x, (1 - share) * logits
 
 
 def log_loss(logits: NDArray, targets: NDArray) -> float:
@@ -199,13 +217,21 @@ def log_loss(logits: NDArray, targets: NDArray) -> float:
     return float((np.logaddexp(0, logits) - targets * logits).mean())
 
 
+def nothing_said(scores: NDArray) -> Said:
+    """Return what no words say of as many texts as have scores."""
+    return Said(np.zeros_like(scores), np.ones((len(scores), 1)))
+
+
 @torch.inference_mode()
-def decide(words: WordScores, documents: Sequence[NDArray]) -> NDArray[np.float64]:
-    """Return the decisions (N, J) of words for documents."""
-    found = np.zeros((len(documents), len(words.bias)))
+def decide(words: WordScores, documents: Sequence[NDArray]) -> Said:
+    """Return what words say of documents."""
+    said = Said(
+        np.zeros((len(documents), len(words.bias))), np.zeros((len(documents), 1))
+    )
     for batch, rows in batches(documents):
-        found[rows] = words.decisions(batch.ids, batch.mask).numpy()
-    return found
+        for whole, part in zip(said, words.decide(batch.ids, batch.mask), strict=True):
+            whole[rows] = part.numpy()
+    return said
 
 
 @torch.inference_mode()

@@ -7,9 +7,8 @@ the counts (`model.word_scores` has the formulas).
 import numpy as np
 
 from textcapsules.deploy.onnx.graph import Graph, as_array
-from textcapsules.model.word_scores import CLIP, PAIR, WordScores
+from textcapsules.model.word_scores import CLIP, FULL, PAIR, WordScores
 from textcapsules.text.pieces import FIRST_PIECE
-from textcapsules.text.vocabulary import UNK_ID
 
 __all__ = ["write_words"]
 
@@ -24,22 +23,22 @@ def write_words(graph: Graph, words: WordScores, ids: str, scores: str) -> str:
         scores: of the network.
     """
     ids = graph.op("Pad", ids, graph.integers(0, 0, 0, 1))  # T may be zero
-    # A text without a known word keeps the network's scores, which are zero.
-    last = graph.reduce("ReduceMax", ids, 1)  # (B, 1)
-    has_words = graph.op("Greater", last, graph.integers(UNK_ID))
-    decisions = write_decisions(graph, words, ids)
-    alpha, beta, gamma = (graph.constant(weight) for weight in words.weights)
+    decisions, share = write_decisions(graph, words, ids)
+    alpha, beta, gamma = words.weights
     ends = (graph.constant(end) for end in (CLIP, 1 - CLIP))
     kept = graph.op("Clip", scores, *ends)
     odds = graph.op("Div", kept, graph.op("Sub", graph.constant(1.0), kept))
-    logits = graph.op("Mul", alpha, graph.op("Log", odds))
-    logits = graph.op("Add", logits, graph.op("Mul", beta, decisions))
-    together = graph.op("Sigmoid", graph.op("Add", logits, gamma))
-    return graph.op("Where", has_words, together, scores)
+    logits = graph.op("Log", odds)
+    said = graph.op("Mul", graph.constant(alpha - 1), logits)
+    said = graph.op("Add", said, graph.op("Mul", graph.constant(beta), decisions))
+    said = graph.op("Add", said, graph.constant(gamma))
+    together = graph.op("Add", logits, graph.op("Mul", share, said))
+    has_words = graph.op("Greater", share, graph.constant(0.0))  # (B, 1)
+    return graph.op("Where", has_words, graph.op("Sigmoid", together), scores)
 
 
-def write_decisions(graph: Graph, words: WordScores, ids: str) -> str:
-    """Return z (B, J) of words (B, T)."""
+def write_decisions(graph: Graph, words: WordScores, ids: str) -> tuple[str, str]:
+    """Return z (B, J) of words (B, T), and how far they count, r (B, 1)."""
     if words.n_marked:
         first = graph.op("Sub", ids, graph.integers(words.n_marked))
         begins = graph.op("GreaterOrEqual", first, graph.integers(FIRST_PIECE))
@@ -51,12 +50,13 @@ def write_decisions(graph: Graph, words: WordScores, ids: str) -> str:
     values = graph.op("Mul", values, found)
     values = graph.op("Mul", values, graph.constant(as_array(words.idf)))
     squares = graph.reduce("ReduceSum", graph.op("Mul", values, values), 1)
-    norm = graph.op(
-        "Max", graph.op("Sqrt", squares), graph.constant(words.smallest_norm)
-    )
+    norm = graph.op("Sqrt", squares)
+    divisor = graph.op("Max", norm, graph.constant(words.smallest_norm))
+    share = graph.op("Div", norm, graph.op("Mul", divisor, graph.constant(FULL)))
     sums = graph.op("MatMul", values, graph.constant(as_array(words.weight)))
-    decisions = graph.op("Div", sums, norm)
-    return graph.op("Add", decisions, graph.constant(as_array(words.bias)))
+    decisions = graph.op("Div", sums, divisor)
+    decisions = graph.op("Add", decisions, graph.constant(as_array(words.bias)))
+    return decisions, graph.op("Min", share, one)
 
 
 def count_ngrams(graph: Graph, words: WordScores, ids: str) -> str:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from textcapsules.model.functional import GPU_SQUASHES
+from textcapsules.model.functional import GPU_SQUASHES, check_squash
 from textcapsules.model.routing import has_triton, squash_capsules
 
 __all__ = [
@@ -267,6 +267,7 @@ class PrimaryCapsules(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(in_size=in_size, out_size=out_size, n_out=n_out)
+        check_squash(squash)
         self.shape, self.squash = (n_out, out_size), squash
         self.precision = "ieee"  # of products on a GPU, see `set_precision`
         self.linear = nn.Linear(in_size, n_out * out_size)
@@ -332,6 +333,8 @@ class CapsuleDropout(nn.Module):
 
     def __init__(self, share: float) -> None:
         super().__init__()
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be from 0 to 1; got {share!r}.")
         self.share = share
 
     def forward(self, capsules: Tensor) -> Tensor:

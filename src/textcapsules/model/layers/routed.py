@@ -23,6 +23,7 @@ from textcapsules.model.routing import (
     Routed,
     RoutingOptions,
     attend,
+    check_options,
     route_windows,
 )
 
@@ -66,6 +67,7 @@ class RoutedLayer(nn.Module):
             check_sizes(n_in=n_in)
         if not routing_gain > 0:
             raise ValueError(f"routing_gain must be above 0; got {routing_gain!r}.")
+        check_options(options)
         self.options, self.backend, self.precision = options, "auto", "ieee"
         lead = () if n_in is None else (n_in,)
         self.transform = nn.Parameter(torch.empty(*lead, n_out, in_size, out_size))

@@ -17,7 +17,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from textcapsules.model.functional import GPU_SQUASHES, SQUASHES, squash
+from textcapsules.model.functional import GPU_SQUASHES, SQUASHES, check_squash, squash
 from textcapsules.model.routing.attention import Attended, attend
 from textcapsules.model.routing.chunked import route_in_chunks
 from textcapsules.model.routing.reference import (
@@ -33,6 +33,7 @@ __all__ = [
     "Routed",
     "RoutingOptions",
     "attend",
+    "check_options",
     "expect_texts",
     "has_triton",
     "pick_backend",
@@ -165,7 +166,8 @@ def route_windows(
         Poses (B, W, J, H), lengths (B, W, J) and couplings (B, W, K·C, J) or None.
     """
     _check_shapes(capsules, transform, bias, mask)
-    _check_options(options, gain)
+    check_options(options)
+    _check_gain(options, gain)
     backend = pick_backend(backend, capsules, transform, bias, options)
     inputs = (capsules, transform, bias, mask, options, gain)
     if backend == "gpu":
@@ -288,13 +290,18 @@ def _log_once(message: str) -> None:
     log.info(message)
 
 
-def _check_options(options: RoutingOptions, gain: Tensor | None) -> None:
+def check_options(options: RoutingOptions) -> None:
     """Refuse options that routing cannot follow."""
     if options.iterations < 1:
         raise ValueError(f"iterations must be at least 1; got {options.iterations}.")
     if options.normalise not in NORMALISERS:
         names = " or ".join(NORMALISERS)
         raise ValueError(f"normalise must be {names}; got {options.normalise!r}.")
+    check_squash(options.squash)
+
+
+def _check_gain(options: RoutingOptions, gain: Tensor | None) -> None:
+    """Refuse a gain that the options do not ask for, or several."""
     if gain is None:
         return
     if options.normalise == "none":
