@@ -1,5 +1,6 @@
 """The routed layers as building blocks: free sizes, optional masks, errors in words."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from textcapsules.model.layers import (
     AttentionLayer,
+    CapsuleDropout,
     CapsuleLayer,
     ConvCapsules,
     JointNgrams,
@@ -92,6 +94,8 @@ def test_gradients_reach_an_encoder_through_all_layers() -> None:
         (CapsuleLayer, (5, 3, True), "n_out must be .*; got True"),
         (AttentionLayer, (5, 2.0, 4), r"out_size must be .*; got 2\.0"),
         (PrimaryCapsules, (5, 3, -1), "n_out must be .*; got -1"),
+        (CapsuleDropout, (1.5,), r"share must be from 0 to 1; got 1\.5"),
+        (CapsuleDropout, (math.nan,), "share must be from 0 to 1; got nan"),
         (NgramConv, (5, 3, 0), "ngram_size must be .*; got 0"),
         (JointNgrams, (5, 3, ()), "ngram_sizes must be one size or more"),
     ],
@@ -107,6 +111,12 @@ def test_bad_sizes_are_refused(kind: type, sizes: tuple, message: str) -> None:
         ({"in_types": 0}, "in_types must be a whole number of at least 1; got 0"),
         ({"window": 0}, "window must be a whole number of at least 1; got 0"),
         ({"routing_gain": 0.0}, r"routing_gain must be above 0; got 0\.0"),
+        ({"options": RoutingOptions(0)}, "iterations must be at least 1; got 0"),
+        (
+            {"options": RoutingOptions(normalise="foo")},
+            "normalise must be none or total; got 'foo'",
+        ),
+        ({"options": RoutingOptions(squash="foo")}, "squash must be .*; got 'foo'"),
         ({"initialiser": "he"}, "initialiser must be xavier or tensorflow; got 'he'"),
     ],
 )
