@@ -148,19 +148,20 @@ def test_thresholds_may_be_changed() -> None:
     assert calibrated.tolist() == list(own.model_.labels.thresholds)
     own.thresholds_ = 0.0
     assert all(len(row) == 3 for row in own.predict(NEW, multi_label=True))
-    own.thresholds_ = [2.0, 2.0, 0.0]
+    own.thresholds_ = [1.0, 1.0, 0.0]
     assert set(own.predict(NEW, multi_label=True)) == {("dogs",)}
-    own.thresholds_ = {"dogs": 2.0, "birds": 0.0}
-    np.testing.assert_array_equal(own.thresholds_, [0.0, 2.0, 2.0])
+    own.thresholds_ = {"dogs": 1.0, "birds": 0.0}
+    np.testing.assert_array_equal(own.thresholds_, [0.0, 1.0, 1.0])
     assert set(own.predict(NEW, multi_label=True, threshold=1.0)) == {()}
     assert fitted().thresholds_.tolist() == calibrated.tolist()
     with pytest.raises(ValueError, match="read-only"):
         fitted().thresholds_[0] = 0.5
     with pytest.raises(ValueError, match=r"must be of the labels .*; got 'fish'"):
         own.thresholds_ = {"fish": 0.5}
-    for wrong in ([0.5, 0.5], np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"finite number or 3 of them; got"):
+    for wrong in ([0.5, 0.5], np.nan, np.inf, 3, [0.5, 0.5, -0.1], {"dogs": 1.5}):
+        with pytest.raises(ValueError, match="from 0 to 1 or 3 of them; got"):
             own.thresholds_ = wrong
+    np.testing.assert_array_equal(own.thresholds_, [0.0, 1.0, 1.0])
 
 
 def test_label_sets_are_learnt_and_given_back() -> None:
