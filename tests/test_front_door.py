@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,17 @@ from textcapsules.reasons.texts import explain as function
 assert explain is function
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("own", [None, "30"], ids=["default", "the user's own"])
+def test_waiting_threads_spin_little_unless_the_user_says_otherwise(own) -> None:
+    code = "import textcapsules, os; print(os.environ['GOMP_SPINCOUNT'])"
+    variables = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"}
+    variables |= {} if own is None else {"GOMP_SPINCOUNT": own}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == own or (own is None and int(done.stdout) <= 1000)
 
 
 def test_other_names_are_refused_as_python_refuses_them() -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from run_folders import weights
 from textcapsules.base.errors import ConfigError, ModelFolderError
+from textcapsules.cli.train import print_words
 from textcapsules.config import CHARACTERS, CLASSIC, RunConfig, preset
 from textcapsules.data.load import load_corpus
 from textcapsules.model.classifier import TextClassifier
@@ -489,12 +491,32 @@ def test_training_says_what_words_are_worth(tmp_path: Path) -> None:
     several = ["--task", "multi-label"]
     for rows, more, said in (
         (360, [], r"linear model of words and pairs of words is added.* dev accuracy"),
-        (360, several, r"is added to the network: dev exact match \d"),
+        (360, several, r"added to the network: dev log-loss .*; dev exact match \d"),
         (24, [], r"No linear model of words is added .*: that takes 30 dev texts; got"),
     ):
         data = toy_file(tmp_path, rows)
         ran = run_cli("train", "--data", data, "--word-scores", "pairs", *flags, *more)
         assert ran.code == 0 and re.search(said, " ".join(ran.out.split())), ran.out
+
+
+@pytest.mark.parametrize(
+    ("loss", "value", "said"),
+    [
+        (0.4, 0.8, "dev log-loss is 0.400, with it 0.500."),
+        (0.4, 1.0, "it makes no error on dev."),
+    ],
+)
+def test_training_says_why_no_words_are_added(
+    loss: float, value: float, said: str, capsys: pytest.CaptureFixture
+) -> None:
+    words: dict[str, Any] = {
+        "kind": "none",
+        "measure": "accuracy",
+        "dev": {"none": value, "words": 1},
+    }
+    words["dev_loss"] = {"none": loss, "words": 0.5, "pairs": 0.6}
+    print_words(SimpleNamespace(record={"word_scores": words}))
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 WITHOUT = (*CHARACTERS, *CLASSIC, "tree-lstm")

@@ -20,9 +20,6 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Run the command line."""
-    # Torch's threads spin for milliseconds while they wait; beside any other busy
-    # process that made training up to 40 times slower. Read when torch is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # labels of any script, in any locale
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

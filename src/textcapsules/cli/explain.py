@@ -228,8 +228,10 @@ def print_explanation(
         if changes:
             say(f"    {change_line(text, label)}")
     if not explanation.predicted:
-        outside = ": outside the training topics" if explanation.outside else ""
-        say(f"  no label{outside}")
+        refused = (
+            ": outside the training topics (--no-refuse gives labels all the same)"
+        )
+        say(f"  no label{refused if explanation.outside else ''}")
     if len(explanation.sentences) > 2:
         for name in explanation.predicted:
             best = max(explanation.sentences, key=lambda each: each.falls[name])

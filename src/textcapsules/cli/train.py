@@ -190,13 +190,24 @@ def print_words(classifier: Any) -> None:
                 f"{FEW_TEXTS} dev texts; got {record['texts']['dev']}."
             )
         return
+    losses, values = words["dev_loss"], words["dev"]
     if words["kind"] == "none":
+        best = min(loss for kind, loss in losses.items() if kind != "none")
+        say(
+            "No linear model of words is added to the network: "
+            + (
+                "it makes no error on dev."
+                if values["none"] == 1
+                else f"the dev log-loss is {losses['none']:.3f}, with it {best:.3f}."
+            )
+        )
         return
     kinds = {"words": "single words", "pairs": "words and pairs of words"}
-    alone, together = (percent(words["dev"][kind]) for kind in ("none", words["kind"]))
+    alone, together = (percent(values[kind]) for kind in ("none", words["kind"]))
     measure = words["measure"].replace("-", " ")
     say(
         f"A linear model of {kinds[words['kind']]} is added to the network: dev "
+        f"log-loss {losses[words['kind']]:.3f}, {losses['none']:.3f} without; dev "
         f"{measure} {together}, {alone} without. --word-scores none leaves it out."
     )
 
