@@ -31,6 +31,7 @@ from textcapsules.inference.report import (
 from textcapsules.inference.rival import Comparison
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.reasons.explanation import Faithfulness, MethodCurves, PhraseTotal
+from textcapsules.text.encode import Cuts
 from toy import TOPICS, toy_rows, trained_model
 
 pytestmark = pytest.mark.slow
@@ -303,6 +304,10 @@ def test_what_spoils_the_figures_is_told(found: Report) -> None:
     assert "30.0% of the words are unknown to the model." in told
     assert "3 of the 25 judged texts are training texts too" in told
     assert "Hardly any training text has cats." in told
+    for n_cut, were in ((1, "was"), (2, "were")):
+        evaluation = found.evaluation._replace(cut=Cuts(25, n_cut, 500, 9, 30))
+        told = " ".join(cautions(replace(found, evaluation=evaluation)))
+        assert f"{n_cut} of 25 texts {were} too long to be read whole." in told
 
 
 def test_reasons_that_hold_and_those_that_do_not() -> None:

@@ -240,7 +240,8 @@ def cautions(report: Report) -> list[str]:
     if unknown > 0.1:
         found.append(f"{percent(unknown)}% of the words are unknown to the model.")
     if cut := report.evaluation.cut.cut:
-        found.append(f"{cut:,} of {n_texts:,} texts were too long to be read whole.")
+        were = "was" if cut == 1 else "were"
+        found.append(f"{cut:,} of {n_texts:,} texts {were} too long to be read whole.")
     if report.training is None:
         return found
     card = report.training.card

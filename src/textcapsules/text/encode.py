@@ -82,8 +82,9 @@ class Cuts(NamedTuple):
         if config.text.rule == "characters":
             unit, option = "characters", "--characters"
         share = 100 * self.dropped / self.tokens
+        were = "was" if self.cut == 1 else "were"
         return (
-            f"{self.cut:,} of {self.texts:,} texts were cut at "
+            f"{self.cut:,} of {self.texts:,} texts {were} cut at "
             f"{config.text.max_tokens:,} {unit}: {share:.1f}% of all {unit} were not "
             f"read; the longest text has {self.longest:,}. Train with a higher "
             f"{option} to read more."
