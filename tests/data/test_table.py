@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -217,6 +218,21 @@ def test_rows_are_counted_over_blocks(tmp_path, monkeypatch):
     as_csv(tmp_path / "b.csv", [*rows, {"text": "x" * 500, "label": "a"}])
     with pytest.raises(DataError, match="straddles"):
         read_table(tmp_path / "b.csv")
+
+
+def test_memory_does_not_grow_with_a_parquet_file(tmp_path):
+    path = tmp_path / "t.parquet"
+    schema = pa.schema([("text", pa.string())])
+    draw = np.random.default_rng(0)
+    with parquet.ParquetWriter(path, schema) as writer:
+        for _ in range(20):  # of 1 MB each, which nothing compresses
+            texts = [draw.bytes(500).hex() for _ in range(1000)]
+            writer.write_batch(pa.record_batch({"text": texts}))
+    held, before = [], pa.total_allocated_bytes()
+    for _ in stream_table(path, text_column="text", batch_rows=1000):
+        held.append(pa.total_allocated_bytes() - before)
+    assert len(held) == 20
+    assert max(held) < 6e6
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])

@@ -236,7 +236,8 @@ def read_form(
 ) -> Iterator[Numbered]:
     """Yield the rows of a file; without numbers, unless they are those of lines."""
     if form == "parquet":
-        with parquet.ParquetFile(path) as file:
+        # Else all columns of the whole file would be fetched ahead, and kept.
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=batch_rows):
                 yield Numbered(batch, ())
         return
