@@ -1,9 +1,10 @@
-"""A large file, from reading to writing: rows per second, and whether memory grows.
+r"""A large file, from reading to writing: rows per second, and whether memory grows.
 
 Writes a Parquet file of random texts, some of whose words the model does not know, and
 predicts it as `textcapsules predict MODEL --data FILE --out FILE` does.
 
-    textcapsules train --data tickets-multi --preset best --out runs/words
+    textcapsules train --data tickets-multi --preset best --task multi-label \
+        --out runs/words
     python benchmarks/bulk_file.py runs/words --rows 5000000 --out bulk.json
 """
 
