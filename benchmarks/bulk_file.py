@@ -93,7 +93,7 @@ def measure(
     if not summary.texts == written == n_rows:
         raise SystemExit(f"{n_rows} rows, but {summary.texts} read, {written} written")
     return {
-        "rows": n_rows,
+        "texts": n_rows,
         "labels": len(classifier.labels.names),
         "seconds": round(wall, 1),
         "cpu_seconds": round(cpu, 1),
