@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -183,6 +184,41 @@ def test_a_system_without_room_for_processes_is_no_error(monkeypatch) -> None:
 
     monkeypatch.setattr(ahead.os, "fork", refused)
     ahead.fork_all([print] * 3, 2)
+
+
+def test_no_two_kernels_are_loaded_at_the_same_time(monkeypatch) -> None:
+    from triton.runtime import _async_compile
+
+    monkeypatch.setattr(ahead, "is_on_disk", lambda key: True)
+    # Whoever loads a kernel waits a moment for somebody who loads one as well.
+    two, met, loaded = threading.Barrier(2), [], []
+
+    class Compiled:
+        @property
+        def run(self) -> None:
+            with suppress(threading.BrokenBarrierError):  # nobody came
+                met.append(two.wait(timeout=0.3))
+            loaded.append(self)
+
+    class Kernel(SimpleNamespace):
+        src = ""
+
+        def warmup(self, key, grid) -> None:
+            mode = _async_compile.active_mode.get()
+            assert mode is not None
+            mode.submit(key, Compiled, lambda kernel: None)
+
+    launches = [call.Launch(Kernel(), (key,), {}) for key in "abc"]
+    threads = [
+        threading.Thread(target=ahead.compile_planned, args=(launches, 2))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 6
+    assert met == []
 
 
 @pytest.mark.slow  # two processes that load Triton

@@ -7,7 +7,7 @@ process of its own. Threads would wait for each other, since Triton's compiler h
 interpreter's lock. The processes are forks that only compile and write to Triton's
 cache on disk: they do not touch the GPU, which a fork may not, and end at once.
 Whatever goes wrong in one of them, its kernel is compiled where it is launched, as
-without all this.
+without all this. What they compiled is then loaded here, one kernel after the other.
 """
 
 import gc
@@ -18,7 +18,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import (
     AbstractContextManager,
     contextmanager,
@@ -40,6 +40,7 @@ __all__ = ["compile_planned", "planned"]
 MOST_SECONDS = 60.0  # for one process to compile its kernel
 
 planning = Lock()
+loading = Lock()
 
 compiling = logging.getLogger("textcapsules.compiling")  # as the CPU's kernels tell it
 
@@ -77,16 +78,21 @@ def compile_planned(launches: list[call.Launch], processes: int | None = None) -
         finally:
             crew.cancel()
     kernels = [future.result(True) for future in mode.future_kernels.values()]
-
-    def load(kernel: Any) -> None:
-        if kernel is not None:
-            with current(device):
-                _ = kernel.run  # compiles the C code that launches it, if no fork could
-
-    with ThreadPoolExecutor(crew.processes) as pool:
-        for _ in pool.map(load, kernels):
-            pass
+    load([kernel for kernel in kernels if kernel is not None], device)
     return len(kernels)
+
+
+def load(kernels: list[Any], device: torch.device | None) -> None:
+    """Load kernels, and the C code that launches each, one after the other.
+
+    All launchers are Python modules of the same name, and kernels with the same types
+    of arguments share one. Python loads a shared one a second time into the module
+    that was loaded last, whichever that is. If that is another thread's, which has yet
+    to take its launcher out of it, the thread's kernel gets the shared one.
+    """
+    with loading, current(device):
+        for kernel in kernels:
+            _ = kernel.run  # compiles the launcher, if no fork could
 
 
 def device_of(launches: list[call.Launch]) -> torch.device | None:
