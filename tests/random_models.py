@@ -61,6 +61,17 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "attention-two-layers": {"routing": "attention", "conv_capsules": False},
     "attention-no-orphan": {"routing": "attention", "orphan": False, "leaky": False},
     "attention-joint": {"routing": "attention", "joint": True, "edges": True},
+    "peaks": {"peaks": True},
+    "peaks-mean-poses-stride-2": {"peaks": True, "average": "poses", "stride": 2},
+    "peaks-not-shared": {"peaks": True, "shared": False, "conv_capsules": False},
+    "peaks-attention": {"peaks": True, "routing": "attention"},
+    "peaks-joint": {
+        "peaks": True,
+        "joint": True,
+        "normalise": "total",
+        "conv_capsules": False,
+        "edges": True,
+    },
     "unigrams": {"ngram_sizes": (1,), "conv_capsules": False},
 }
 

@@ -199,6 +199,66 @@ def test_capsule_b_averages_three_networks(average: str) -> None:
         close(scores[row], np.asarray(want), f"text {row}")
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_peaks_route_the_strongest_value_of_each_feature(joint: bool) -> None:
+    config, network = build(peaks=True, conv_capsules=False, joint=joint)
+    scores = network(*padded(TEXTS, MAX_TOKENS)).lengths(orphan=True)
+    embedding = network.embedding.weight.detach().numpy()
+    n_sizes = 1 if joint else 3
+    branches: list[Any] = list(network.branches)
+    assert [branch.peaks for branch in branches] == (
+        [False] * n_sizes + [True] * n_sizes
+    )
+    for row, text in enumerate(TEXTS):
+        ids, mask = padded([text], len(text))
+        routed = network(ids, mask, inspect=True).branches
+        lengths = [each.classes.lengths[0].detach().numpy() for each in routed]
+        for branch, found in zip(branches, lengths, strict=True):
+            if branch.peaks:
+                words = np.vstack([embedding[text], np.zeros((5, 5))])
+                words = words[: max(len(text), branch.min_tokens)]
+                want = paper_peaks(words, branch, config)
+                np.testing.assert_allclose(found, want, rtol=TOLERANCE)
+        close(scores[row], np.mean(lengths, 0), f"text {row}")
+
+
+def paper_peaks(words: np.ndarray, branch: Any, config: ModelConfig) -> np.ndarray:
+    """The lengths of the classes by the strongest features of one text."""
+    kernel, bias = (each.detach().numpy() for each in branch.ngrams.kernel())
+    K = kernel.shape[2]
+    top = [
+        max(
+            max((words[at : at + K] * k.T).sum() + b, 0)
+            for at in range(len(words) - K + 1)
+        )
+        for k, b in zip(kernel, bias, strict=True)
+    ]
+    weights = numpy_weights(branch)
+    C, d = config.capsule_types, config.capsule_size
+    maps = weights["primary.linear.weight"].reshape(C, d, -1)
+    offsets = weights["primary.linear.bias"].reshape(C, d)
+    capsules = [
+        g(m @ top + o, config.squash) for m, o in zip(maps, offsets, strict=True)
+    ]
+    poses, _ = routing(
+        capsules, weights["classes.transform"], weights["classes.bias"], config
+    )
+    return np.linalg.norm(poses, axis=1)
+
+
+def test_a_phrase_counts_in_full_for_peaks_however_long_the_text_is() -> None:
+    _, network = build(peaks=True, conv_capsules=False, ngram_sizes=(1,))
+    with torch.no_grad():
+        network.embedding.weight[1] = 0  # a word that is there and says nothing
+        for name, weight in network.named_parameters():
+            if name.endswith("conv.bias"):
+                weight.zero_()
+    short, long = [3, 4], [3, *[1] * 9, 4]
+    first, second = network(*padded([short, long], MAX_TOKENS), inspect=True).branches
+    assert not torch.allclose(*first.classes.lengths)
+    torch.testing.assert_close(*second.classes.lengths)
+
+
 def test_released_reads_every_text_at_max_tokens_with_its_padding() -> None:
     config, network = build(**{**vars(preset("released").model), **SMALL})
     scores = network(*padded(TEXTS, 10)).lengths(orphan=True)

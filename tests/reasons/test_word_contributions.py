@@ -38,7 +38,8 @@ def test_they_add_up_to_the_ngrams_in_a_padded_batch(options):
 
 
 @pytest.mark.parametrize(
-    "name", ["two-layers", "three-layers", "attention", "joint-edges"]
+    "name",
+    ["two-layers", "three-layers", "attention", "joint-edges", "peaks", "peaks-joint"],
 )
 def test_without_biases_they_are_derivatives_with_gains_gates_and_couplings_fixed(name):
     """The definition, by automatic differentiation of a network that is then linear."""
@@ -59,6 +60,8 @@ def test_without_biases_they_are_derivatives_with_gains_gates_and_couplings_fixe
         for branch, routing in zip(branches_of(network), output.branches, strict=True):
             edge = vectors.new_zeros(1, branch.edge, vectors.shape[2])
             features, _ = branch.ngrams(torch.cat([edge, vectors, edge], 1))
+            if branch.peaks:  # the maximum's derivative is at its place
+                features = features.max(1, keepdim=True).values
             poses = branch.primary.linear(features).unflatten(-1, branch.primary.shape)
             gains = routing.capsules.norm(dim=-1) / poses.detach().norm(dim=-1)
             branches.append(routing._replace(capsules=poses * gains.unsqueeze(-1)))
@@ -68,6 +71,25 @@ def test_without_biases_they_are_derivatives_with_gains_gates_and_couplings_fixe
         (slope,) = torch.autograd.grad(total, vectors)
         expected[:, column] = (slope * vectors.detach()).sum(-1)[0]
     torch.testing.assert_close(found[:, :n_classes], expected[:, :n_classes])
+
+
+def test_peaks_are_the_words_of_the_strongest_ngrams():
+    """A word that no feature of a network of peaks is strongest at adds nothing."""
+    classifier = random_classifier(peaks=True, conv_capsules=False, ngram_sizes=(1,))
+    network = capsule_network(classifier)
+    for name, weight in network.named_parameters():
+        if name.endswith("bias"):
+            weight.data.zero_()
+    network.branches = network.branches[1:]  # no capsules at every position
+    texts = ["w1 w2 w3 w4 w5 w6 w7 w8 w9"]
+    batch = batch_for(network, classifier.encode(texts), [0])
+    output, vectors = run(network, batch)
+    found = word_contributions(network, output, vectors, batch.mask)[0]  # (T, E)
+    (branch,) = branches_of(network)
+    features = branch.ngrams(vectors)[0][0]  # (T, F)
+    strong = {int(f.argmax()) for f in features.T if f.max() > 0}
+    assert 0 < len(strong) < 9
+    assert set(found.abs().sum(1).nonzero().flatten().tolist()) == strong
 
 
 def frozen_contributions(network, moving, still):

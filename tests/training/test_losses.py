@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from textcapsules.config import LossConfig
+from textcapsules.config import LossConfig, ModelConfig
+from textcapsules.model.builder import build_network
 from textcapsules.model.capsnet import CapsuleOutput
 from textcapsules.model.network import ClassOutput
 from textcapsules.training.losses import (
@@ -285,3 +286,33 @@ def test_capsules_with_logits_give_them_where_a_baseline_does(kind: Any) -> None
     asked = logits if kind.endswith("entropy") else LENGTHS
     found = output_loss(config, output, TARGETS)
     torch.testing.assert_close(found, network_loss(config, asked, TARGETS))
+
+
+@pytest.mark.parametrize("kind", ["margin", "binary-cross-entropy"])
+@pytest.mark.parametrize("routing", ["dynamic", "attention"])
+def test_a_loss_per_branch_is_the_mean_of_those_of_each_network(kind, routing):
+    model = ModelConfig(
+        embedding_size=4,
+        filters=3,
+        capsule_types=2,
+        capsule_size=4,
+        conv_capsules=False,
+        peaks=True,
+        ngram_sizes=(2,),
+        routing=routing,
+    )
+    torch.manual_seed(0)
+    network = build_network(model, n_words=9, n_classes=3, max_tokens=6).double()
+    ids = torch.tensor([[2, 3, 4, 5, 6], [7, 8, 3, 0, 0]])
+    together = network.train()(ids, ids > 0)
+    config = LossConfig(loss=kind, per_branch=True)
+    found = output_loss(config, together, TARGETS)
+    branches, losses = list(network.branches), []
+    for branch in branches:
+        network.branches = torch.nn.ModuleList([branch])
+        losses.append(
+            output_loss(LossConfig(loss=kind), network(ids, ids > 0), TARGETS)
+        )
+    torch.testing.assert_close(found, torch.stack(losses).mean())
+    one = output_loss(LossConfig(loss=kind), together, TARGETS)
+    assert not torch.allclose(found, one)

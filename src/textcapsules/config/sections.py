@@ -233,6 +233,11 @@ class ModelConfig(Checked):
         "Put the n-grams of all sizes side by side at every position of one "
         "network, instead of one network per size",
     )
+    peaks: bool = option(
+        False,
+        "Add networks that route the strongest value of every n-gram feature in the "
+        "text, so that one phrase of a long text counts in full",
+    )
     embeddings: Literal["random", "static", "non-static"] = option(
         "non-static",
         "Word vectors: random, static (those of --vectors, fixed) or non-static "
@@ -469,6 +474,10 @@ class LossConfig(Checked):
     spread_end: float = option(0.9, "Spread loss: margin at the end", low=0.0)
     spread_epochs: int = option(
         10, "Spread loss: epochs over which the margin rises from start to end", low=1
+    )
+    per_branch: bool = option(
+        False,
+        "Give every n-gram network a loss of its own (off: one loss of their average)",
     )
     orphan_in_loss: bool = option(False, "Count the orphan as a class that no text has")
 

@@ -205,7 +205,8 @@ def build_capsules(
         )
     size, sizes = embedding.embedding_dim, ngram_sizes(config)
     branches = [
-        build_branch(config, together, size, n_classes, max_tokens)
+        build_branch(config, together, size, n_classes, max_tokens, peaks=peaks)
+        for peaks in ((False, True) if config.peaks else (False,))
         for together in ([sizes] if config.joint else [(one,) for one in sizes])
     ]
     network = CapsuleNetwork(
@@ -228,6 +229,8 @@ def build_branch(
     embedding_size: int,
     n_classes: int,
     max_tokens: int,
+    *,
+    peaks: bool = False,
 ) -> NgramBranch:
     """Build the layers of one n-gram network, of one size or of several joined."""
     ngrams = build_ngrams(config, sizes, embedding_size)
@@ -240,7 +243,9 @@ def build_branch(
     edge = edge_width(max(sizes), joint=config.joint) if config.edges else 0
     positions = (max_tokens + 2 * edge - max(sizes)) // config.stride + 1
     types, conv = config.capsule_types, None
-    if config.conv_capsules:
+    if peaks:
+        positions = 1
+    elif config.conv_capsules:
         conv = ConvCapsules(
             config.capsule_size,
             config.capsule_size,
@@ -258,6 +263,7 @@ def build_branch(
         config.capsule_dropout,
         config.feature_dropout,
         edge=edge,
+        peaks=peaks,
     )
 
 

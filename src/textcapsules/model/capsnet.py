@@ -5,6 +5,10 @@ Capsule-A is the case of a single n-gram size. A text too short for a network's 
 vectors, so its scores depend only on the text; an empty text has no capsule that votes
 and scores zero for every class. With `edges`, n-grams also reach over both ends of a
 text, so that its first and last words stand at every place of some n-gram.
+
+Capsules at every position tell how much of a text speaks for a class: a sentence of a
+long one is a small share. Networks of peaks read the strongest value of every n-gram
+feature instead, wherever it stands: one phrase counts in full however long the text is.
 """
 
 from typing import Any, NamedTuple
@@ -34,19 +38,29 @@ __all__ = [
     "CapsuleNetwork",
     "CapsuleOutput",
     "NgramBranch",
+    "Peaks",
     "lengthen",
     "widen",
 ]
+
+
+class Peaks(NamedTuple):
+    """Where the n-gram features of texts are strongest."""
+
+    values: Tensor  # (B, F)
+    places: Tensor  # (B, F), from 0 to P - 1
+    n_positions: int  # P
 
 
 class BranchRouting(NamedTuple):
     """The routing of one n-gram network, for explanations."""
 
     ngram_size: int
-    mask: Tensor  # (B, P), which n-grams are the text's
-    capsules: Tensor  # (B, P, C, D), the primary ones
+    mask: Tensor  # (B, P), which n-grams are the text's; (B, 1) of peaks
+    capsules: Tensor  # (B, P, C, D), the primary ones; (B, 1, C, D) of peaks
     conv: Routed | None  # (B, W, ...), windows to convolutional capsules, if any
     classes: RoutedClasses  # (B, ...), capsules to classes and orphan
+    peaks: Peaks | None = None  # of a network of peaks
 
 
 class CapsuleOutput(NamedTuple):
@@ -56,6 +70,7 @@ class CapsuleOutput(NamedTuple):
     orphan: Tensor | None  # (B,)
     branches: tuple[BranchRouting, ...]
     logits: Tensor | None = None  # (B, n_classes), if attention routes to the classes
+    alone: tuple["CapsuleOutput", ...] = ()  # of each n-gram network by itself
 
     def lengths(self, *, orphan: bool) -> Tensor:
         """Return the classes' lengths, with the orphan's as a last column if asked."""
@@ -65,7 +80,7 @@ class CapsuleOutput(NamedTuple):
 
 
 class NgramBranch(nn.Module):
-    """The four layers for one n-gram size."""
+    """The four layers for one n-gram size, or the same without windows for peaks."""
 
     def __init__(
         self,
@@ -77,9 +92,13 @@ class NgramBranch(nn.Module):
         feature_dropout: float = 0.0,
         *,
         edge: int = 0,
+        peaks: bool = False,
     ) -> None:
         super().__init__()
+        if peaks and conv is not None:
+            raise ValueError("conv must be None for peaks, which have no neighbours.")
         self.edge = edge  # zero vectors before and after a text
+        self.peaks = peaks
         self.dropout = CapsuleDropout(dropout)
         self.feature_dropout = nn.Dropout(feature_dropout)
         self.ngrams, self.primary = ngrams, primary
@@ -94,9 +113,16 @@ class NgramBranch(nn.Module):
         """(B, T, V) and (B, T) to the routing of every layer."""
         vectors, mask = widen(vectors, mask, self.edge)
         vectors, mask = lengthen(vectors, mask, self.min_tokens)
-        capsules, inside = ngram_capsules(
-            self.ngrams, self.primary, vectors, mask, self.feature_dropout
-        )
+        peaks = None
+        if self.peaks:
+            features, inside = self.ngrams(vectors, mask)
+            top, peaks = strongest(features, inside, places=couplings)
+            capsules = self.primary(self.feature_dropout(top))
+            inside = inside.any(1, keepdim=True)  # (B, 1)
+        else:
+            capsules, inside = ngram_capsules(
+                self.ngrams, self.primary, vectors, mask, self.feature_dropout
+            )
         primary = children = self.dropout(capsules)
         positions, routed = inside, None
         if self.conv is not None:
@@ -104,7 +130,12 @@ class NgramBranch(nn.Module):
             children = self.dropout(routed.poses)
         classes = self.classes(children, positions, couplings=couplings)
         return BranchRouting(
-            self.ngrams.ngram_size, inside, primary, routed, RoutedClasses(*classes)
+            self.ngrams.ngram_size,
+            inside,
+            primary,
+            routed,
+            RoutedClasses(*classes),
+            peaks,
         )
 
 
@@ -144,16 +175,26 @@ class CapsuleNetwork(Network):
             lengths = pose_length(poses.mean(0))  # (B, E)
         else:
             lengths = torch.stack([b.classes.lengths for b in routed]).mean(0)
-        scores, n_classes = lengths[:, : self.n_classes], self.n_classes
         if routed[0].classes.logits is not None:
             logits = torch.stack([b.classes.logits for b in routed]).mean(0)  # type: ignore[misc]
-            scores = logits.sigmoid() * mask.any(1, keepdim=True)
-        return CapsuleOutput(
-            scores=scores,
-            orphan=lengths[:, n_classes] if lengths.shape[1] > n_classes else None,
-            branches=routed if inspect else (),
-            logits=logits,
+        alone = (
+            self.output(branch.classes.lengths, branch.classes.logits, mask)
+            for branch in routed
         )
+        return self.output(lengths, logits, mask)._replace(
+            branches=routed if inspect else (),
+            alone=tuple(alone) if self.training else (),
+        )
+
+    def output(
+        self, lengths: Tensor, logits: Tensor | None, mask: Tensor
+    ) -> CapsuleOutput:
+        """Return lengths (B, E), and logits (B, n_classes) if any, as an output."""
+        scores, n_classes = lengths[:, : self.n_classes], self.n_classes
+        if logits is not None:
+            scores = logits.sigmoid() * mask.any(1, keepdim=True)
+        orphan = lengths[:, n_classes] if lengths.shape[1] > n_classes else None
+        return CapsuleOutput(scores, orphan, (), logits)
 
     def route(
         self, ids: Tensor, mask: Tensor, *, couplings: bool
@@ -188,6 +229,23 @@ class CapsuleNetwork(Network):
         for stream in self.streams:
             main.wait_stream(stream)
         return tuple(routed)
+
+
+def strongest(
+    features: Tensor, inside: Tensor, *, places: bool
+) -> tuple[Tensor, Peaks | None]:
+    """Return the strongest value of each feature in a text, (B, 1, F), and where it is.
+
+    Args:
+        features: (B, P, F), none below zero.
+        inside: (B, P), which positions are the text's.
+        places: whether they are wanted; if not, there are no `Peaks`.
+    """
+    features = features * inside.unsqueeze(2)
+    if not places:
+        return features.amax(1, keepdim=True), None
+    values, where = features.max(1)
+    return values.unsqueeze(1), Peaks(values, where, features.shape[1])
 
 
 def widen(vectors: Tensor, mask: Tensor, edge: int) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,10 @@ a path and add up over paths. Over the C capsules of p and the K2 windows around
 
 An n-gram at an end of the text lies in fewer windows, so it is weaker.
 
+A network of peaks has capsules of the whole text, made of the strongest value of every
+feature. What such capsules are sent or say is shared by the n-grams at which features
+are strongest, in proportion to those values.
+
 **Contributions: what capsules said there.** The pose of a parent is v_j = g_j s_j with
 s_j = Σ_i c_ij û_j|i and the squash's gain g_j = |v_j| / |s_j|. With v̂_j = v_j / |v_j|,
 
@@ -63,6 +67,7 @@ __all__ = [
     "Pull",
     "branch_contributions",
     "branches_of",
+    "by_ngram",
     "class_pulls",
     "connection_strengths",
     "contributions",
@@ -102,11 +107,29 @@ def connection_strengths(output: CapsuleOutput) -> list[Tensor]:
     They are divided by the number of networks, so that their sum is a mean.
     """
     n_branches = len(output.branches)
-    return [branch_couplings(routing) / n_branches for routing in output.branches]
+    return [
+        by_ngram(routing, branch_couplings(routing)) / n_branches
+        for routing in output.branches
+    ]
+
+
+def by_ngram(routing: BranchRouting, values: Tensor) -> Tensor:
+    """Share the values of peaks (B, 1, E) among n-grams (B, P, E)."""
+    if routing.peaks is None:
+        return values
+    strengths, places, n_positions = routing.peaks
+    at = strengths.new_zeros(len(strengths), n_positions)
+    at.scatter_add_(1, places, strengths)  # (B, P)
+    # A text without a single feature shares with its first n-gram.
+    at[:, 0] += at.sum(1) == 0
+    return values * (at / at.sum(1, keepdim=True)).unsqueeze(2)
 
 
 def branch_couplings(routing: BranchRouting) -> Tensor:
-    """Return the connection strengths (B, P, E) in one n-gram network."""
+    """Return the connection strengths (B, P, E) in one n-gram network.
+
+    Those of peaks are (B, 1, E).
+    """
     n_types = routing.capsules.shape[2]  # C
     to_classes = routing.classes.couplings  # (B, I, E)
     if routing.conv is None:
@@ -193,8 +216,8 @@ def contributions(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor
     branches = zip(branches_of(network), output.branches, strict=True)
     pulls = class_pulls(network, output)
     return [
-        branch_contributions(*parts, pull)
-        for parts, pull in zip(branches, pulls, strict=True)
+        by_ngram(routing, branch_contributions(branch, routing, pull))
+        for (branch, routing), pull in zip(branches, pulls, strict=True)
     ]
 
 
@@ -249,7 +272,8 @@ def branch_contributions(
 ) -> Tensor:
     """Return what every n-gram of one network adds to the classes, (B, P, E).
 
-    It is linear in the capsules, whose derivative `word_contributions` takes.
+    Peaks add (B, 1, E) together. It is linear in the capsules, whose derivative
+    `word_contributions` takes.
     """
     capsules, (pulled, from_bias, coupled) = routing.capsules, pull
     if branch.conv is None or routing.conv is None:

@@ -22,7 +22,7 @@ from textcapsules.model.baselines.convolutional import KimCnn
 from textcapsules.model.baselines.pooled import LabelAttention, MeanLinear
 from textcapsules.model.baselines.recurrent import LrLstm, RecurrentNetwork
 from textcapsules.model.builder import System
-from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
+from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput, NgramBranch
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.network import ClassOutput, Network
 from textcapsules.reasons.couplings import branches_of
@@ -43,6 +43,7 @@ __all__ = [
     "explainable_network",
     "methods_of",
     "ngram_places",
+    "places_of",
     "settle_method",
 ]
 
@@ -179,16 +180,18 @@ def capsule_network(classifier: TextClassifier) -> CapsuleNetwork:
 def ngram_places(network: System) -> list[NgramPlaces]:
     """Return, for each n-gram size, where the n-grams lie that phrases are made of."""
     if isinstance(network, CapsuleNetwork):
-        return [
-            NgramPlaces(branch.ngrams.ngram_size, branch.ngrams.stride, -branch.edge)
-            for branch in branches_of(network)
-        ]
+        return list(dict.fromkeys(map(places_of, branches_of(network))))
     if isinstance(network, KimCnn):
         return [
             NgramPlaces(size, first=-edge)
             for size, edge in zip(network.ngram_sizes, network.edge_widths, strict=True)
         ]
     return [NgramPlaces(PHRASE_SIZE)]
+
+
+def places_of(branch: NgramBranch) -> NgramPlaces:
+    """Return where the n-grams of one network lie."""
+    return NgramPlaces(branch.ngrams.ngram_size, branch.ngrams.stride, -branch.edge)
 
 
 def class_scores(

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
-from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
 from textcapsules.model.network import ClassOutput, Network
 from textcapsules.reasons.attributions import (
     document_lengths,
@@ -28,12 +28,13 @@ from textcapsules.reasons.attributions import (
     gradient_times_input,
     integrated_gradients,
 )
-from textcapsules.reasons.couplings import connection_strengths, mass
+from textcapsules.reasons.couplings import branches_of, connection_strengths, mass
 from textcapsules.reasons.methods import (
     NgramPlaces,
     check_usable,
     class_scores,
     ngram_places,
+    places_of,
 )
 from textcapsules.reasons.samples import correct_strengths
 from textcapsules.reasons.word_contributions import word_contributions
@@ -99,7 +100,8 @@ def find_strengths(
     columns = list(range(lengths.shape[1]) if classes is None else classes)
     places = ngram_places(network)
     if method == "couplings":
-        values = [each[..., columns] for each in connection_strengths(output)]
+        assert isinstance(network, CapsuleNetwork)  # `check_usable` has seen to it
+        values = [each[..., columns] for each in coupled_ngrams(network, output)]
         tokens = sum_shares(values, places, mask)
     else:
         tokens = token_strengths(network, ids, mask, method, columns, output, vectors)
@@ -116,6 +118,17 @@ def find_strengths(
         None if shares is None else to_array(shares.orphan),
         method == "couplings",
     )
+
+
+def coupled_ngrams(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor]:
+    """Return the connection strengths (B, P, E) of the n-grams of each size."""
+    total: dict[NgramPlaces, Tensor] = {}
+    for branch, each in zip(
+        branches_of(network), connection_strengths(output), strict=True
+    ):
+        place = places_of(branch)
+        total[place] = total[place] + each if place in total else each
+    return list(total.values())
 
 
 def token_strengths(

@@ -12,6 +12,9 @@ word, and one for the biases, exact for the gains, gates and couplings that the 
 led to; nothing is differentiated and nothing is deleted. The biases' term is shared
 evenly among the n-gram's words, so the words' contributions add up to the score where
 those of the capsules do. A word has the sum over all n-grams that hold it.
+
+In a network of peaks each feature is that of the one n-gram at which it is strongest:
+the same terms go to that n-gram's words.
 """
 
 from collections.abc import Sequence
@@ -32,6 +35,7 @@ from textcapsules.reasons.couplings import (
     Pull,
     branch_contributions,
     branches_of,
+    by_ngram,
     class_pulls,
     ratio,
 )
@@ -64,8 +68,12 @@ def word_contributions(
     ):
         given = branch_contributions(branch, routing, pull)  # (B, P, E)
         columns = list(range(given.shape[2])) if classes is None else list(classes)
+        given = given[..., columns]
         words = branch_words(branch, routing, pull, vectors, mask, columns)
-        words = share_rest(branch, words, given[..., columns], mask)
+        if routing.peaks is not None:
+            said = words.sum(2)  # (B, P, E)
+            given = said + by_ngram(routing, given - said.sum(1, keepdim=True))
+        words = share_rest(branch, words, given, mask)
         total = words if total is None else total + words
     assert total is not None
     return total[:, :T] * mask.unsqueeze(2)
@@ -85,11 +93,14 @@ def branch_words(
         mask = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
     vectors, mask = widen(vectors, mask, branch.edge)
     vectors, _ = lengthen(vectors, mask, branch.min_tokens)
-    P, stride, K = routing.capsules.shape[1], branch.ngrams.stride, kernel.shape[2]
+    peaks, stride, K = routing.peaks, branch.ngrams.stride, kernel.shape[2]
+    P = routing.capsules.shape[1] if peaks is None else peaks.n_positions
     reach = (P - 1) * stride + 1
     parts = [  # W_k x, (B, P, F) for each place k in the n-gram
         vectors[:, k : k + reach : stride] @ kernel[..., k].mT for k in range(K)
     ]
+    if peaks is not None:
+        parts = [part.gather(1, peaks.places.unsqueeze(1)) for part in parts]
     features = torch.stack(parts).sum(0) + bias  # before the ReLU
     gates = features > 0
     primary = branch.primary
@@ -97,7 +108,11 @@ def branch_words(
     gains = ratio(vector_norm(routing.capsules, dim=-1), vector_norm(poses, dim=-1))
     through = features_pull(branch, routing, pull, gains, columns)  # (B, P, E, F)
     through = through * gates.unsqueeze(2)
-    return torch.stack([(through @ p.unsqueeze(3)).squeeze(3) for p in parts], 2)
+    if peaks is None:
+        return torch.stack([(through @ p.unsqueeze(3)).squeeze(3) for p in parts], 2)
+    given = torch.stack([(through * p.unsqueeze(2)).squeeze(1).mT for p in parts], 2)
+    words = given.new_zeros(len(given), P, *given.shape[2:])  # of (B, F, K, E)
+    return words.scatter_add_(1, peaks.places[..., None, None].expand_as(given), given)
 
 
 def features_pull(

@@ -144,7 +144,13 @@ def output_loss(
     targets: Float[Tensor, "b n"],
     epoch: int = 0,
 ) -> Float[Tensor, ""]:
-    """Return what training minimises: the configured loss and any penalty."""
+    """Return what training minimises: the configured loss and any penalty.
+
+    With a loss per branch it is the mean of the losses of all n-gram networks.
+    """
+    if config.per_branch and isinstance(output, CapsuleOutput) and output.alone:
+        losses = [output_loss(config, each, targets, epoch) for each in output.alone]
+        return torch.stack(losses).mean()
     takes_logits = config.loss.endswith("entropy")
     if isinstance(output, CapsuleOutput):
         asked = output.lengths(orphan=config.orphan_in_loss)

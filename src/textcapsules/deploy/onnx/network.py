@@ -299,13 +299,17 @@ def write_branch(graph: Graph, branch: NgramBranch, vectors: str, mask: str) -> 
     weights = [graph.constant(as_array(each)) for each in branch.ngrams.kernel()]
     stride, size = branch.ngrams.stride, branch.ngrams.ngram_size
     features = graph.op("Conv", vectors, *weights, strides=[stride])  # (B, F, P)
-    features = graph.op("Transpose", graph.op("Relu", features), perm=[0, 2, 1])
+    features = graph.op("Relu", features)
+    inside = graph.op("Unsqueeze", mask, graph.integers(1))  # (B, 1, T)
+    inside = all_of(graph, inside, size, stride)  # (B, 1, P)
+    if branch.peaks:
+        features = graph.reduce("ReduceMax", graph.op("Mul", features, inside), 2)
+        inside = graph.reduce("ReduceMax", inside, 2)  # (B, 1, 1)
+    features = graph.op("Transpose", features, perm=[0, 2, 1])  # (B, P, F)
     poses = linear(graph, features, branch.primary.linear)
     C, D = branch.primary.shape
     poses = graph.op("Reshape", poses, graph.integers(0, 0, C, D))  # (B, P, C, D)
     capsules = squash(graph, poses, branch.primary.squash)
-    inside = graph.op("Unsqueeze", mask, graph.integers(1))  # (B, 1, T)
-    inside = all_of(graph, inside, size, stride)  # (B, 1, P)
     if branch.conv is not None:
         weight = child_weight(graph, branch.conv, capsules, inside, C)
         inside = all_of(graph, inside, branch.conv.window)  # (B, 1, W)

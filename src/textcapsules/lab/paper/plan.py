@@ -240,10 +240,12 @@ LADDER: dict[str, Options] = {
             "weight_decay": 0.01,
         }
     },
-    "n-grams of one to five words: preset best": {
+    "n-grams of one to five words": {
         "text": LONG,  # only Reuters has texts longer than 200 tokens
         "model": {"ngram_sizes": (1, 2, 3, 4, 5)},
     },
+    "a network of peaks": {"model": {"peaks": True}},
+    "a loss per network: preset best": {"loss": {"per_branch": True}},
 }
 LADDER_ON = {  # folds or seeds per corpus
     "mr": 10,

@@ -61,6 +61,7 @@ def _product(
 
 
 _FIXED: tuple[Options, ...] = ({},)
+_ONE_LOSS: Options = {"loss": {"per_branch": False}}  # a single network has one anyway
 # The released code pads every text to the longest of its corpus; on Reuters to 200.
 _LONGEST = {
     "mr": 56,
@@ -99,13 +100,19 @@ def _capsule(name: str, title: str, **given: Any) -> TableSystem:
     )._replace(**given)
 
 
-def _variant(name: str, title: str, model: dict[str, Any]) -> TableSystem:
+def _variant(
+    name: str, title: str, model: dict[str, Any], *, peaks: bool = True
+) -> TableSystem:
+    """Return preset best with other options, and with no network of peaks if asked."""
+    setting: Options = {"train": {"patience": 0}}
+    if not peaks:
+        model, setting = {**model, "peaks": False}, {**setting, **_ONE_LOSS}
     return _capsule(
         f"capsule_b_best_{name}",
         f"Capsules, preset best, {title}",
         model=model,
         preset="best",
-        settings=({"train": {"patience": 0}},),
+        settings=(setting,),
         by_corpus=_CUT,
     )
 
@@ -171,7 +178,7 @@ _TUNED_CNN = _kim(
     "non-static",
     ({"train": {"vector_rate": 0.1, "rate_decay": 0.9}},),
 )
-# Chosen on dev: results/best/normalised.json.
+# Chosen on dev: results/best/normalised.json, then results/best/peaks.json.
 _BEST = _capsule(
     "capsule_b_best",
     "Capsules, preset best",
@@ -276,17 +283,24 @@ SYSTEMS: dict[str, TableSystem] = {
         _variant("one_iteration", "one iteration", {"iterations": 1}),
         _variant("no_competition", "no competition", {"compete": False}),
         _variant("not_normalised", "not normalised", {"normalise": "none"}),
-        _variant("attention", "attention routing", {"routing": "attention"}),
+        _variant("no_peaks", "no peaks", {}, peaks=False),
+        _variant(
+            "attention",
+            "no peaks, attention routing",
+            {"routing": "attention"},
+            peaks=False,
+        ),
         # One wide capsule per position, as attention was tried on other Reuters topics.
         _variant(
             "wide_attention",
-            "attention routing, one capsule of 128 numbers",
+            "no peaks, attention routing, one capsule of 128 numbers",
             {
                 "routing": "attention",
                 "capsule_types": 1,
                 "capsule_size": 128,
                 "squash": "none",
             },
+            peaks=False,
         ),
         _classic("tfidf_svm", "TF-IDF + linear SVM", _COSTS),
         _classic("tfidf_lr", "TF-IDF + logistic regression", _COSTS),
