@@ -57,7 +57,8 @@ def compare(
     steps = {}
     for way in WAYS:
         config = preset("paper").replace(
-            model={"normalise": way}, train={"precision": precision}
+            model={"normalise": way},
+            train={"precision": precision, "batch_size": BENCH_CASES[case].batch},
         )
         steps[way] = make_step(config, BENCH_CASES[case], "auto", kind, device)
         for _ in range(5):  # compiles, and captures on a GPU
