@@ -236,10 +236,10 @@ COMPARED = (
     ("capsule_b_best", BASELINES),
     ("capsule_b_best", ("cnn_non_static",)),
     ("capsule_b_best", ("cnn_tuned",)),
-    ("capsule_b_best", ("capsule_b_best_one_iteration",)),
-    ("capsule_b_best", ("capsule_b_best_attention",)),
+    ("capsule_b_best", ("capsule_b_best_no_peaks",)),
     ("capsule_b_best_words", ("capsule_b_best",)),
     ("capsule_b_best_words", ("cnn_tuned",)),
+    ("capsule_b_best_words", ("cnn_tuned_words",)),
 )
 
 
