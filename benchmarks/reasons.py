@@ -36,7 +36,11 @@ from textcapsules.reasons.methods import (
     methods_of,
 )
 from textcapsules.reasons.phrases import pick_phrases
-from textcapsules.reasons.strengths import NgramStrengths, find_strengths
+from textcapsules.reasons.strengths import (
+    NgramStrengths,
+    by_place,
+    find_strengths,
+)
 
 PER_NGRAM = "contributions of n-grams"
 RIVALS = ("lime", "shap")
@@ -105,7 +109,8 @@ def rank_by_ngrams(network, ids, label):
     with torch.no_grad():
         output = network(batch.ids, batch.mask, inspect=True)
         places = find_strengths(network, batch.ids, batch.mask, "couplings").ngrams
-        values = [part[..., [label]].numpy() for part in contributions(network, output)]
+        parts = by_place(network, contributions(network, output))
+        values = [part[..., [label]].numpy() for part in parts]
     ngrams = [
         NgramStrengths(place.size, place.stride, value, place.first)
         for place, value in zip(places, values, strict=True)

@@ -3,6 +3,7 @@ import pytest
 
 from random_models import random_classifier
 from textcapsules.base.errors import ConfigError
+from textcapsules.reasons.couplings import connection_strengths
 from textcapsules.reasons.explanation import ORPHAN
 from textcapsules.reasons.methods import capsule_network
 from textcapsules.reasons.routing_inspection import connections
@@ -27,6 +28,22 @@ def test_connections_are_the_couplings_of_the_primary_capsules():
     np.testing.assert_allclose(
         list(found.scores.values())[:3], classifier.scores([TEXT])[0], atol=1e-6
     )
+
+
+def test_networks_that_read_the_same_ngrams_are_added_up():
+    classifier = random_classifier(peaks=True, conv_capsules=False)
+    found = connections(classifier, TEXT, ngram_size=3)
+    batch = make_batch(
+        classifier.encode([TEXT]), np.zeros((1, 0), dtype=np.float32), np.array([0])
+    )
+    network = capsule_network(classifier)
+    output = network(batch.ids, batch.mask, inspect=True)
+    two, three, _, peaks = (
+        strengths[0].detach().numpy() for strengths in connection_strengths(output)
+    )
+    assert len(two) == len(three) + 1
+    values = np.array(list(found.strengths.values())).T
+    np.testing.assert_allclose(values, three + peaks, atol=1e-6)
 
 
 def test_ngrams_over_the_ends_are_shown_as_far_as_they_are_there():

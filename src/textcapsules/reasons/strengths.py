@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from textcapsules.model.baselines.classic import ClassicSystem
 from textcapsules.model.builder import System
-from textcapsules.model.capsnet import CapsuleNetwork, CapsuleOutput
+from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.network import ClassOutput, Network
 from textcapsules.reasons.attributions import (
     document_lengths,
@@ -42,6 +42,7 @@ from textcapsules.reasons.word_contributions import word_contributions
 __all__ = [
     "NgramStrengths",
     "Strengths",
+    "by_place",
     "find_strengths",
 ]
 
@@ -101,7 +102,8 @@ def find_strengths(
     places = ngram_places(network)
     if method == "couplings":
         assert isinstance(network, CapsuleNetwork)  # `check_usable` has seen to it
-        values = [each[..., columns] for each in coupled_ngrams(network, output)]
+        coupled = by_place(network, connection_strengths(output))
+        values = [each[..., columns] for each in coupled]
         tokens = sum_shares(values, places, mask)
     else:
         tokens = token_strengths(network, ids, mask, method, columns, output, vectors)
@@ -120,12 +122,13 @@ def find_strengths(
     )
 
 
-def coupled_ngrams(network: CapsuleNetwork, output: CapsuleOutput) -> list[Tensor]:
-    """Return the connection strengths (B, P, E) of the n-grams of each size."""
+def by_place(network: CapsuleNetwork, values: Sequence[Tensor]) -> list[Tensor]:
+    """Add up the values (B, P, E) of n-gram networks that read the same n-grams.
+
+    What is left is in the order of `ngram_places`.
+    """
     total: dict[NgramPlaces, Tensor] = {}
-    for branch, each in zip(
-        branches_of(network), connection_strengths(output), strict=True
-    ):
+    for branch, each in zip(branches_of(network), values, strict=True):
         place = places_of(branch)
         total[place] = total[place] + each if place in total else each
     return list(total.values())
