@@ -45,8 +45,8 @@ ORDER = """
     training training.losses training.metrics training.calibrate training.resolve
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint
-    training.start training.steps training.ahead training.loop training.words
-    training.folder training.run
+    training.start training.steps training.ahead training.loop training.contrast
+    training.words training.folder training.run
     inference inference.evaluate inference.suspects inference.compare.rivals
     inference.compare.judge inference.compare.time_plan inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray

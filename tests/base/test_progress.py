@@ -44,6 +44,7 @@ def last_bar(shown: io.StringIO) -> str:
         (Step(epoch=0, step=0, n_epochs=3, n_steps=10, loss=0.25), "epoch 1/3", 1 / 30),
         (Step(epoch=1, step=4, n_epochs=3, n_steps=10, loss=0.25), "epoch 2/3", 0.5),
         (Step(epoch=11, step=9, n_epochs=12, n_steps=10, loss=0.25), "epoch 12/12", 1),
+        (Step(0, 4, 1, 10, 0.25, stage="warm-up"), "warm-up 1/1", 0.5),
     ],
 )
 def test_bar_shows_the_epoch_of_all_and_the_share_of_all_steps(

@@ -86,7 +86,7 @@ def training_bar(*, quiet: bool) -> Iterator[dict[str, Any]]:
                 task,
                 total=step.n_epochs * step.n_steps,
                 completed=done,
-                stage=f"epoch {step.epoch + 1}/{step.n_epochs}",
+                stage=f"{step.stage} {step.epoch + 1}/{step.n_epochs}",
                 loss=f"{step.loss:.4f}",
             )
 

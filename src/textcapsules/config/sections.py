@@ -550,6 +550,14 @@ class TrainConfig(Checked):
         above=0.0,
         high=1.0,
     )
+    contrastive_epochs: int = option(
+        0,
+        "Passes over the training texts before the first epoch in which the encoder "
+        "learns alone: it puts texts that share a label close together and others "
+        "apart (0: none; with --encoder-training light or tuned)",
+        low=0,
+        high=1_000,
+    )
     rate_decay: float = option(
         1.0, "Factor on the learning rate after every epoch", low=0.0
     )

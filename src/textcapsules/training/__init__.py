@@ -18,6 +18,7 @@ A module imports only from those above it:
 `steps`: one pass over the texts, also as CUDA graphs
 `ahead`: a training's kernels, compiled at the same time
 `loop`: epochs, each with a record
+`contrast`: a warm-up of the encoder on pairs of texts
 `words`: what the words say by themselves, beside a trained network
 `folder`: whose folder it is, and its lock
 `run`: all of it together

@@ -44,6 +44,7 @@ class Step(NamedTuple):
     n_epochs: int
     n_steps: int
     loss: float
+    stage: str = "epoch"  # or what comes before the epochs, in passes of its own
 
 
 class Trainer:

@@ -181,6 +181,8 @@ def how_trained(config: RunConfig) -> dict[str, Any]:
         facts["layers"] = train.encoder_layers
     if train.encoder_training != "frozen":
         facts |= {"rate": train.encoder_rate, "decay": train.encoder_decay}
+    if train.contrastive_epochs:
+        facts["contrastive_epochs"] = train.contrastive_epochs
     return facts
 
 

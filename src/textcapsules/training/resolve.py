@@ -36,6 +36,12 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
     if select == "auto":
         select = "joined" if task == "multi-label" else "accuracy"
     text, embeddings = resolve_text(config, corpus)
+    if config.train.contrastive_epochs and config.train.encoder_training == "frozen":
+        raise ConfigError(
+            f"contrastive_epochs must be 0 unless the encoder learns; got "
+            f"{config.train.contrastive_epochs}. Leave out --contrastive-epochs, or "
+            "choose --encoder-training light or tuned."
+        )
     # A reviewed text may have several labels, or none at all.
     has_several = any(len(example.labels) != 1 for example in corpus.train)
     several = task == "multi-label" or config.train.joined > 0 or has_several

@@ -45,6 +45,7 @@ from textcapsules.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from textcapsules.training.contrast import warm_up
 from textcapsules.training.folder import (
     CHECKPOINT,
     TENSORBOARD,
@@ -289,6 +290,10 @@ def run_epochs(
     scored = [dev.dev.documents, dev.joined.documents if dev.joined else []]
     scale = bool(goal) and not begun
     compile_ahead(network, config, prepared.train, scored, device, scale=scale)
+    encoder = encoder_of(network) if config.train.contrastive_epochs else None
+    if isinstance(encoder, LearningEncoder) and not begun:
+        with deterministic():
+            warm_up(config, network, encoder, prepared.train, device, on_step)
     if goal and isinstance(network, CapsuleNetwork) and not begun:
         documents = prepared.train.documents
         scale_lengths(network, documents, goal, seed=config.train.seed)

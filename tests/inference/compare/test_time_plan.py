@@ -42,6 +42,14 @@ def test_training_that_fits_is_left_alone(now) -> None:
     run_steps(Clock(1200.0), now, 100, 1.0)  # 10 epochs of 100 s, and a margin
 
 
+def test_steps_before_the_first_epoch_are_not_timed(now) -> None:
+    clock = Clock(600.0)
+    for step in range(100):
+        now[0] += 1.0
+        clock.after_step(Step(0, step, 1, 100, 0.5, stage="contrastive warm-up"))
+    run_steps(clock, now, 100, 0.1)  # 10 epochs of 10 s fit
+
+
 def test_training_that_takes_too_long_is_shortened(now) -> None:
     with pytest.raises(ShorterError) as shorter:
         run_steps(Clock(600.0), now, 100, 1.0)

@@ -193,7 +193,7 @@ class Clock:
         """Count a step; once enough are timed, see whether all of them fit."""
         if self.on_step is not None:
             self.on_step(step)
-        if self.is_checked:
+        if self.is_checked or step.stage != "epoch":
             return
         self.steps += 1
         now = time.monotonic()
