@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pty
+import shlex
 import time
 from pathlib import Path
 
@@ -48,6 +49,28 @@ def test_keys_decide(tmp_path: Path) -> None:
     assert f"textcapsules calibrate {trained_model()} --data {out}" in ran.out
     assert f"--add {out}" in ran.out
     assert len(rows(out)) == 12
+
+
+def test_the_suggested_training_names_the_columns_of_the_first(tmp_path: Path) -> None:
+    table = tmp_path / "tickets.csv"
+    table.write_text(
+        "topic,the message\n"
+        + "".join(f"{label},{text}\n" for text, label in toy_rows(60))
+    )
+    columns = ("--text-column", "the message", "--label-column", "topic")
+    ran = run_cli(
+        "train", "--data", table, *columns, "--preset", "paper", "--epochs", 1,
+        "--task", "multi-label", "--out", tmp_path / "model",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    out = tmp_path / "reviewed.csv"
+    ran = run_cli(
+        "review", tmp_path / "model", "--data", table, "--out", out, stdin=b"\n" * 3
+    )
+    assert ran.code == 0, ran.err
+    suggested = ran.out[ran.out.index("textcapsules train") :].splitlines()[0]
+    ran = run_cli(*shlex.split(suggested)[1:-1], tmp_path / "again", "--epochs", 1)
+    assert ran.code == 0, ran.err
 
 
 def test_after_ten_texts_it_says_what_to_expect(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_surprisals_are_those_of_smoothed_counts_in_sixteenths():
     assert steps[1:] == [surprisal(count) for count in (0, 3, 2, 1)]
     assert rule.prior == pytest.approx((surprisal(3) ** 2 + surprisal(0) ** 2) / 2)
     # All dev texts are alike, so that none exceeds the limit.
-    assert rule.figures == {"texts": 30, "refused": 0, "share": 0.01}
+    figures = {"texts": 30, "refused": 0, "share": 0.01, "new_words": 0.5}
+    assert rule.figures == figures
     # Two words: the known one, and the prior in place of the unknown one.
     expected = (surprisal(3) ** 2 + 3 * rule.prior) / 4
     assert rule.limit == pytest.approx(expected)

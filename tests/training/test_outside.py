@@ -54,6 +54,20 @@ def test_training_keeps_the_rule_and_its_figures():
     assert OUTSIDE_FILE in record["sha256"]
 
 
+def test_texts_that_repeat_themselves_are_warned_of(tmp_path):
+    """Of other wordings such a limit knows nothing: right texts would be refused."""
+    config = tiny_config("toy", train={"refuse": True})
+    warned = "hardly a word"
+    known, dev = examples(300, 1), examples(60, 2)
+    record = train(config, tmp_path / "a", corpus=corpus_of(known, dev)).record
+    assert any(warned in message for message in record["warnings"])
+    assert record["outside"]["new_words"] < 0.005
+    dev = [each._replace(text=f"{each.text} new{n}") for n, each in enumerate(dev)]
+    record = train(config, tmp_path / "b", corpus=corpus_of(known, dev)).record
+    assert not any(warned in message for message in record["warnings"])
+    assert record["outside"]["new_words"] > 0.05
+
+
 def test_few_dev_texts_refuse_nothing():
     classifier = TextClassifier.load(trained_model())
     assert not (trained_model() / OUTSIDE_FILE).exists()

@@ -102,13 +102,15 @@ def test_weights_file_has_the_mode_of_other_files(source, tmp_path):
     assert modes == {(tmp_path / "plain").stat().st_mode}
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+def judged(
+    monkeypatch: pytest.MonkeyPatch, scores: list[float], losses: Any = None
+) -> None:
     """Let the dev set give these scores, epoch by epoch, and guessing reach 0.3."""
-    left = iter(scores)
+    left = zip(scores, losses or [1.0] * len(scores), strict=True)
 
     def judge(self, network):
-        score = next(left)
-        return {"dev_score": score, "dev_accuracy": score}
+        score, loss = next(left)
+        return {"dev_score": score, "dev_accuracy": score, "dev_loss": loss}
 
     monkeypatch.setattr(DevSet, "judge", judge)
     monkeypatch.setattr(DevSet, "majority_limit", 0.3)
@@ -121,6 +123,15 @@ def test_patience_stops_when_dev_score_stays(source, tmp_path, monkeypatch, sele
     record = train(tiny_config(source, train=changes), tmp_path / "model").record
     assert len(record["epochs"]) == 4  # 0.6 was not surpassed twice
     assert record["best_epoch"] == (2 if select == "accuracy" else 4)
+
+
+def test_of_epochs_with_equal_dev_scores_the_surest_is_kept(
+    source, tmp_path, monkeypatch
+):
+    """Few dev texts are soon all right: a network has then hardly learnt anything."""
+    judged(monkeypatch, [0.9, 1.0, 1.0, 1.0], [0.9, 0.8, 0.2, 0.3])
+    record = train(tiny_config(source), tmp_path / "model").record
+    assert record["best_epoch"] == 3
 
 
 def test_patience_waits_for_a_network_to_begin(source, tmp_path, monkeypatch):
@@ -168,7 +179,7 @@ def test_select_joined_looks_at_exact_match_of_joined_documents(
     changes = {"select": "joined", "calibrate_on": calibrate_on}
     record = train(tiny_config(source, train=changes), tmp_path / "model").record
     values = [epoch["dev_exact_match"] for epoch in record["epochs"]]
-    assert values.index(max(values)) + 1 == record["best_epoch"]
+    assert values[record["best_epoch"] - 1] == max(values)
     assert record["calibration"]["on"] == on
     assert record["calibration"]["value"] == max(values)
     best = record["epochs"][record["best_epoch"] - 1]

@@ -148,6 +148,9 @@ def test_an_epoch_tells_of_both_kinds_of_documents() -> None:
     top = network(3).score(dev.dev.documents).argmax(1)
     expected = np.mean(top == dev.dev.targets.argmax(1))
     assert figures["dev_accuracy"] == pytest.approx(expected)
+    p, truth = network(3).score(dev.dev.documents).astype(float), dev.dev.targets
+    losses = -np.where(truth > 0, np.log(p), np.log(1 - p)).sum(1)
+    assert figures["dev_loss"] == pytest.approx(losses.mean())
 
 
 @pytest.mark.parametrize("calibrate_on", ["joined", "single+joined"])

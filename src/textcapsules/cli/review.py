@@ -1,5 +1,6 @@
 """`textcapsules review`."""
 
+import shlex
 import string
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from textcapsules.cli.options import (
 )
 from textcapsules.cli.show import out as console
 from textcapsules.cli.show import print_json, say, work_bar
+from textcapsules.config import DataConfig
 
 __all__ = ["RandomShare", "review"]
 
@@ -108,7 +110,8 @@ def review(
             f"{out}: {n_reviewed} reviewed texts. New thresholds from them:\n"
             f"  textcapsules calibrate {model} --data {out} --in-place\n"
             "Training with them:\n"
-            f"  textcapsules train --data {columns.source} --add {out} "
+            f"  textcapsules train --data {shlex.quote(columns.source)}"
+            f"{named_columns(columns)} --add {shlex.quote(str(out))} "
             "--task multi-label --out runs/corrected"
         )
     if json:
@@ -122,6 +125,15 @@ def review(
                 "calibration": None if fitted is None else fitted.to_dict(),
             }
         )
+
+
+def named_columns(data: DataConfig) -> str:
+    """Return the flags that name a table's columns, where they are not the usual."""
+    usual, flags = DataConfig(), []
+    for name in ("text_column", "label_column"):
+        if (value := getattr(data, name)) != getattr(usual, name):
+            flags += [f"--{name.replace('_', '-')}", shlex.quote(value)]
+    return "".join(f" {flag}" for flag in flags)
 
 
 @contextmanager

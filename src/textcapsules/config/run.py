@@ -154,7 +154,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     # Found by searches on dev alone (reproduction/FINDINGS.md): n-grams of all sizes
     # side by side, also over a text's ends; no convolutional capsules; weights of the
     # children that have the same sum for texts of every length, and beside them a
-    # network of peaks, in which one phrase counts in full, each with a loss of its own;
+    # network of peaks, in which no phrase is diluted, each with a loss of its own;
     # a learning rate that rises and falls, and a lower one for word vectors.
     # A linear model of words adds what they say by themselves, if dev texts like it.
     # Thresholds for several labels, one per label, are chosen on single texts and on

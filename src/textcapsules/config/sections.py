@@ -235,8 +235,8 @@ class ModelConfig(Checked):
     )
     peaks: bool = option(
         False,
-        "Add networks that route the strongest value of every n-gram feature in the "
-        "text, so that one phrase of a long text counts in full",
+        "Add networks of peaks: they route the strongest value of every n-gram feature "
+        "in the text, so that a phrase is not diluted in a long text (capsules only)",
     )
     embeddings: Literal["random", "static", "non-static"] = option(
         "non-static",
@@ -477,7 +477,8 @@ class LossConfig(Checked):
     )
     per_branch: bool = option(
         False,
-        "Give every n-gram network a loss of its own (off: one loss of their average)",
+        "Give every n-gram network, those of --peaks too, a loss of its own (off: one "
+        "loss of their average; capsules only)",
     )
     orphan_in_loss: bool = option(False, "Count the orphan as a class that no text has")
 

@@ -239,6 +239,12 @@ def cautions(report: Report) -> list[str]:
     unknown = 1 - known / words if words else 0.0
     if unknown > 0.1:
         found.append(f"{percent(unknown)}% of the words are unknown to the model.")
+    if refused := report.evaluation.refused:
+        were, texts = ("was", "it counts") if refused == 1 else ("were", "they count")
+        found.append(
+            f"{refused:,} of {n_texts:,} texts {were} taken for off-topic: {texts} as "
+            "without a label, whatever the scores are."
+        )
     if cut := report.evaluation.cut.cut:
         were = "was" if cut == 1 else "were"
         found.append(f"{cut:,} of {n_texts:,} texts {were} too long to be read whole.")

@@ -8,7 +8,7 @@ text, so that its first and last words stand at every place of some n-gram.
 
 Capsules at every position tell how much of a text speaks for a class: a sentence of a
 long one is a small share. Networks of peaks read the strongest value of every n-gram
-feature instead, wherever it stands: one phrase counts in full however long the text is.
+feature instead, wherever it stands: the text around a phrase does not dilute it.
 """
 
 from typing import Any, NamedTuple

@@ -280,7 +280,13 @@ def fit_outside(
     else:
         limit, contrast = pick_limit(evidence), None
         refused = int((evidence > limit).sum())
-    figures = {"texts": len(texts), "refused": refused, "share": REFUSED_SHARE}
+    figures = {
+        "texts": len(texts),
+        "refused": refused,
+        "share": REFUSED_SHARE,
+        # Of the dev texts' words, those that training lacks.
+        "new_words": float(np.mean(counts[np.concatenate(texts)] == 0)),
+    }
     return OutsideRule(surprisal, prior, limit, figures, contrast)
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from textcapsules.base.errors import TextCapsulesError
@@ -24,6 +23,7 @@ from textcapsules.model.network import Network
 from textcapsules.text.batch import epoch_batches
 from textcapsules.training.checkpoint import Best, Progress, tensors_of
 from textcapsules.training.join import with_joined
+from textcapsules.training.metrics import log_loss
 from textcapsules.training.optimise import (
     AveragedWeights,
     changes_by_step,
@@ -174,11 +174,16 @@ class Trainer:
         return mean, rate
 
     def best(self, record: dict[str, Any]) -> Best:
-        """Return the epoch to keep: this one, or the best before it."""
+        """Return the epoch to keep: this one, or the best before it.
+
+        Of epochs with equal dev scores it is the one with the lowest loss on dev: few
+        dev texts are all right soon, when a network has hardly learnt anything.
+        """
         score, before = record["dev_score"], self.progress.best
-        keeps_last = self.config.train.select == "last"
-        if before is not None and not keeps_last and score <= before.score:
-            return before
+        if before is not None and self.config.train.select != "last":
+            earlier = self.progress.records[before.epoch]
+            if ranked(record) <= ranked(earlier):
+                return before
         frozen = {
             name
             for name, parameter in self.network.named_parameters()
@@ -190,6 +195,11 @@ class Trainer:
             if name not in frozen
         }
         return Best(record["epoch"] - 1, score, weights)
+
+
+def ranked(record: dict[str, Any]) -> tuple[float, float]:
+    """Return what epochs are ordered by; earlier versions kept no loss on dev."""
+    return record["dev_score"], -record.get("dev_loss", 0.0)
 
 
 def fit_system(
@@ -209,12 +219,3 @@ def fit_system(
         "dev_seconds": round(time.perf_counter() - fitted, 3),
     }
     return Progress([record], Best(0, record["dev_score"], {}))
-
-
-def log_loss(scores: NDArray, targets: NDArray, *, several: bool) -> float:
-    """Return the mean cross-entropy per text; if `several`, each class is binary."""
-    p = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
-    loss = -targets * np.log(p)
-    if several:
-        loss -= (1 - targets) * np.log(1 - p)
-    return float(loss.sum(1).mean())

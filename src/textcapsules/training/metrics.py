@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from textcapsules.model.score import highest
 
-__all__ = ["confusion", "multi_label", "per_class", "single_label"]
+__all__ = ["confusion", "log_loss", "multi_label", "per_class", "single_label"]
 
 AVERAGES = ("micro", "macro", "samples")
 
@@ -27,6 +27,15 @@ def single_label(scores: NDArray, targets: NDArray) -> dict[str, float]:
     _, _, f1, _ = _precision_recall_f1(targets.astype(bool), guess, "macro")
     hits = (guess & targets.astype(bool)).any(1)
     return {"accuracy": float(hits.mean()), "macro_f1": float(f1)}
+
+
+def log_loss(scores: NDArray, targets: NDArray, *, several: bool) -> float:
+    """Return the mean cross-entropy per text; if `several`, each class is binary."""
+    p = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
+    loss = -targets * np.log(p)
+    if several:
+        loss -= (1 - targets) * np.log(1 - p)
+    return float(loss.sum(1).mean())
 
 
 def multi_label(predicted: NDArray, targets: NDArray) -> dict[str, float]:

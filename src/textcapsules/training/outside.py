@@ -12,7 +12,11 @@ from textcapsules.text.outside import OutsideRule, fit_outside
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
 
-__all__ = ["outside_rule"]
+__all__ = ["outside_rule", "repeats_itself"]
+
+# Of a few hundred texts that people wrote, 1 to 29 % of a further text's words are new.
+FEW_NEW_WORDS = 0.005
+FEW_TEXTS = 3000  # of more training texts, all words may well be known
 
 
 def outside_rule(
@@ -39,4 +43,17 @@ def outside_rule(
         tokenizer,
         general=read(general_texts()),
         dev_labels=[each.labels for each in dev],
+    )
+
+
+def repeats_itself(rule: OutsideRule, corpus: Corpus) -> str | None:
+    """Return a warning if a rule knows the wording of its training texts alone."""
+    new = rule.figures["new_words"]
+    if new >= FEW_NEW_WORDS or len(corpus.train) > FEW_TEXTS:
+        return None
+    return (
+        f"the {rule.figures['texts']:,} dev texts have hardly a word that the training "
+        f"texts lack ({100 * new:.1f}%), as texts made of templates do: texts in other "
+        "words may be taken for off-topic and get no label. Look at what `predict` "
+        "gives as outside, add other wordings, or train with --no-refuse."
     )

@@ -58,7 +58,7 @@ from textcapsules.training.folder import (
 from textcapsules.training.loop import Step, Trainer, fit_system
 from textcapsules.training.machine import awake, enough_memory
 from textcapsules.training.optimise import changes_by_step
-from textcapsules.training.outside import outside_rule
+from textcapsules.training.outside import outside_rule, repeats_itself
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
@@ -354,7 +354,10 @@ def finish(
         parts = (prepared.config, prepared.tokenizer, prepared.corpus)
         classifier.rule = outside_rule(*parts)
     warnings = list(start.get("warnings", ()))
-    if message := learnt_nothing(records[best.epoch], dev):
+    doubts = [learnt_nothing(records[best.epoch], dev)]
+    if classifier.rule is not None:
+        doubts.append(repeats_itself(classifier.rule, prepared.corpus))
+    for message in filter(None, doubts):
         warnings.append(message)
         warn(message)
     reasons, keeps = None, start.pop("keep_model", True)

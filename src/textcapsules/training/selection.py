@@ -22,6 +22,7 @@ from textcapsules.training.calibrate import (
     judge_decisions,
 )
 from textcapsules.training.join import draw_joined
+from textcapsules.training.metrics import log_loss
 from textcapsules.training.prepare import Encoded
 
 __all__ = ["DevSet"]
@@ -104,11 +105,15 @@ class DevSet:
         return share + 2 * math.sqrt(share * (1 - share) / len(self.dev.targets))
 
     def judge(self, network: System) -> dict[str, float]:
-        """Return an epoch's dev figures; the best `dev_score` decides what is kept."""
+        """Return an epoch's dev figures; the best `dev_score` decides what is kept.
+
+        `dev_loss` is the log-loss of the labels of the documents as they are.
+        """
         scores = score_documents(network, self.dev.documents)
         accuracy = self.accuracy(scores)
+        loss = log_loss(scores, self.dev.targets, several=True)
         if self.config.train.select != "joined":
-            return {"dev_score": accuracy, "dev_accuracy": accuracy}
+            return {"dev_score": accuracy, "dev_accuracy": accuracy, "dev_loss": loss}
         chosen = self.calibrate(network, scores)
         name = "dev_" + self.config.train.threshold_for.replace("-", "_")
         parts = {
@@ -122,6 +127,7 @@ class DevSet:
             **parts,
             "dev_threshold": chosen["threshold"],
             "dev_accuracy": accuracy,
+            "dev_loss": loss,
         }
 
     def accuracy(self, scores: NDArray) -> float:
