@@ -7,6 +7,7 @@ two labels comes out far too low. How scores become thresholds is in `calibrate`
 """
 
 import math
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +27,10 @@ from textcapsules.training.metrics import log_loss
 from textcapsules.training.prepare import Encoded
 
 __all__ = ["DevSet"]
+
+MANY_TEXTS = 200  # dev texts, of which two epochs rarely have equally many right
+
+Parts = dict[str, tuple[NDArray, NDArray]]  # scores and labels, by kind of document
 
 
 class DevSet:
@@ -107,27 +112,34 @@ class DevSet:
     def judge(self, network: System) -> dict[str, float]:
         """Return an epoch's dev figures; the best `dev_score` decides what is kept.
 
-        `dev_loss` is the log-loss of the labels of the documents as they are.
+        Where several epochs have it, `dev_loss` decides, the log-loss of the labels of
+        single and joined documents: on the single ones alone, a network that is sure
+        of one label and blind to a second would seem best. Where accuracy decides, it
+        is only there if dev is small, since equal accuracies are rare elsewhere.
         """
         scores = score_documents(network, self.dev.documents)
         accuracy = self.accuracy(scores)
-        loss = log_loss(scores, self.dev.targets, several=True)
-        if self.config.train.select != "joined":
-            return {"dev_score": accuracy, "dev_accuracy": accuracy, "dev_loss": loss}
-        chosen = self.calibrate(network, scores)
+        by_accuracy = self.config.train.select != "joined"
+        figures = {"dev_score": accuracy, "dev_accuracy": accuracy}
+        if by_accuracy and len(scores) > MANY_TEXTS:
+            return figures
+        parts = self.parts(network, scores)
+        figures["dev_loss"] = log_loss(*joined_up(parts.values()), several=True)
+        if by_accuracy:
+            return figures
+        chosen = self.calibrate(network, scores, parts)
         name = "dev_" + self.config.train.threshold_for.replace("-", "_")
-        parts = {
+        values = {
             key.replace("value", name): value
             for key, value in chosen.items()
             if key.startswith("value_")
         }
         return {
+            **figures,
             "dev_score": chosen["value"],
             name: chosen["value"],
-            **parts,
+            **values,
             "dev_threshold": chosen["threshold"],
-            "dev_accuracy": accuracy,
-            "dev_loss": loss,
         }
 
     def accuracy(self, scores: NDArray) -> float:
@@ -135,7 +147,10 @@ class DevSet:
         return share_of_hits(scores, self.dev.targets)
 
     def calibrate(
-        self, network: System, scores: NDArray | None = None
+        self,
+        network: System,
+        scores: NDArray | None = None,
+        parts: Parts | None = None,
     ) -> dict[str, Any]:
         """Return the best thresholds, and the objective that they reach.
 
@@ -147,6 +162,7 @@ class DevSet:
         Args:
             network: the system to calibrate.
             scores: its scores of the dev documents, if they are known.
+            parts: the same of all documents, if they are known.
         """
         train = self.config.train
         # No two dev documents differ in label: no threshold is better than another.
@@ -155,12 +171,10 @@ class DevSet:
             return {"threshold": UNCALIBRATED, **nothing}
         if scores is None:
             scores = score_documents(network, self.dev.documents)
-        parts = self.parts(network, scores)
+        if parts is None:
+            parts = self.parts(network, scores)
         names = ["joined"] if self.source == "joined dev documents" else list(parts)
-        used, targets = (
-            np.concatenate(each)
-            for each in zip(*(parts[name] for name in names), strict=True)
-        )
+        used, targets = joined_up(parts[name] for name in names)
         rule = THRESHOLD_RULES[train.thresholds]
         chosen = rule(used, targets, train.threshold_for)
         per_label = train.thresholds != "one"
@@ -178,11 +192,11 @@ class DevSet:
             "on": self.source,
         }
 
-    def parts(
-        self, network: System, scores: NDArray
-    ) -> dict[str, tuple[NDArray, NDArray]]:
+    def parts(self, network: System, scores: NDArray) -> Parts:
         """Return scores and labels of the single documents and of the others."""
         targets = self.dev.targets
+        if self.joined is not None and not self.joined.documents:
+            return {"single": (scores, targets)}
         if self.joined is not None:
             joined = score_documents(network, self.joined.documents)
             return {
@@ -195,6 +209,12 @@ class DevSet:
             for name, rows in (("single", ~several), ("several", several))
             if rows.any()
         }
+
+
+def joined_up(parts: Iterable[tuple[NDArray, NDArray]]) -> tuple[NDArray, NDArray]:
+    """Return scores (N, J) and labels (N, J) of all parts."""
+    scores, targets = zip(*parts, strict=True)
+    return np.concatenate(scores), np.concatenate(targets)
 
 
 def share_of_hits(scores: NDArray, targets: NDArray) -> float:
