@@ -176,8 +176,9 @@ class Trainer:
     def best(self, record: dict[str, Any]) -> Best:
         """Return the epoch to keep: this one, or the best before it.
 
-        Of epochs with equal dev scores it is the one with the lowest loss on dev: few
-        dev texts are all right soon, when a network has hardly learnt anything.
+        Of epochs with equal dev scores it is the one with the lowest loss on dev, where
+        that is known, else the first: few dev texts are all right soon, when a network
+        has hardly learnt anything.
         """
         score, before = record["dev_score"], self.progress.best
         if before is not None and self.config.train.select != "last":

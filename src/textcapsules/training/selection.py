@@ -114,7 +114,7 @@ class DevSet:
 
         Where several epochs have it, `dev_loss` decides, the log-loss of the labels of
         single and joined documents: on the single ones alone, a network that is sure
-        of one label and blind to a second would seem best. Where accuracy decides, it
+        of one label and blind to a second could seem best. Where accuracy decides, it
         is only there if dev is small, since equal accuracies are rare elsewhere.
         """
         scores = score_documents(network, self.dev.documents)
