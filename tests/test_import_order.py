@@ -16,7 +16,7 @@ ROOT = Path(textcapsules.__file__).parent
 # if it only holds a docstring. A new module fails until it has its place here.
 ORDER = """
     textcapsules
-    base base.errors base.files base.sums base.checks base.progress
+    base base.collector base.errors base.files base.sums base.checks base.progress
     config.options config.sections config.run config
     data data.example data.catalogue data.split data.corpora data.convert
     data.fetch data.table_formats data.table data.reviews data.tickets.generate

@@ -58,6 +58,21 @@ def test_texts_need_no_more_than_torch():
     assert not loaded & {"jinja2", "transformers", "fastapi"}
 
 
+@pytest.mark.parametrize("verb", ["predict", "explain"])
+def test_imports_are_not_searched_for_garbage(verb):
+    code = (
+        "import gc, sys; from textcapsules.cli import main\n"
+        "runs = []\n"
+        "gc.callbacks.append(lambda _, facts: runs.append(facts['generation']))\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "sys.stderr.write(str(runs.count(2)))"  # those that go through all objects
+    )
+    command = [sys.executable, "-c", code, verb, trained_model(), "a dog bark"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "0"
+
+
 def test_json_is_one_object_with_the_predictions():
     ran = run_cli("predict", trained_model(), "a dog bark, zzz", "", "--json")
     assert lines(ran) == [

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.collector import collector_paused
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.inputs import check_input, existing_file, read_lines, read_rows
 from textcapsules.cli.options import (
@@ -102,14 +103,15 @@ def explain(
 
       textcapsules explain runs/model "charged twice" --out why.png
     """
-    from textcapsules.base.checks import check_decision
-    from textcapsules.base.files import check_new_file, write_text
-    from textcapsules.draw.pages import render_explanations
-    from textcapsules.model.capsnet import CapsuleNetwork
-    from textcapsules.model.classifier import TextClassifier
-    from textcapsules.reasons.choice import warn_of_method
-    from textcapsules.reasons.routing_inspection import connections
-    from textcapsules.reasons.texts import explain as explain_texts
+    with collector_paused():
+        from textcapsules.base.checks import check_decision
+        from textcapsules.base.files import check_new_file, write_text
+        from textcapsules.draw.pages import render_explanations
+        from textcapsules.model.capsnet import CapsuleNetwork
+        from textcapsules.model.classifier import TextClassifier
+        from textcapsules.reasons.choice import warn_of_method
+        from textcapsules.reasons.routing_inspection import connections
+        from textcapsules.reasons.texts import explain as explain_texts
 
     if data is None and texts and len(texts) == 1:  # a file may be named without --data
         data = existing_file(texts[0])

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from textcapsules.base.collector import collector_paused
 from textcapsules.base.errors import ConfigError, warn
 from textcapsules.cli.inputs import check_input, read_lines
 from textcapsules.cli.options import (
@@ -96,9 +97,10 @@ def predict(
 
       textcapsules predict runs/model --data a.csv --out b.csv --engine ray
     """
-    from textcapsules.base.checks import check_decision
-    from textcapsules.inference.bulk import Decision, predict_lines
-    from textcapsules.model.classifier import TextClassifier
+    with collector_paused():
+        from textcapsules.base.checks import check_decision
+        from textcapsules.inference.bulk import Decision, predict_lines
+        from textcapsules.model.classifier import TextClassifier
 
     file_options = {
         "text_column": text_column,

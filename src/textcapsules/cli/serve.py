@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from textcapsules.base.collector import collector_paused
 from textcapsules.base.errors import ConfigError
 from textcapsules.cli.options import Device, Json
 from textcapsules.cli.show import print_json, say
@@ -142,9 +143,10 @@ def serve(
             "review and reviewed must be given together: the texts, and where the "
             "decisions go; got one of them."
         )
-    from textcapsules.deploy.service.limits import Limits
-    from textcapsules.deploy.service.run import ReviewFiles
-    from textcapsules.deploy.service.run import serve as run
+    with collector_paused():
+        from textcapsules.deploy.service.limits import Limits
+        from textcapsules.deploy.service.run import ReviewFiles
+        from textcapsules.deploy.service.run import serve as run
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     if access_log:
