@@ -190,11 +190,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# On a frozen pretrained encoder. Found on dev tickets and on Reuters topics outside the
+# On a pretrained encoder. Found on dev tickets and on Reuters topics outside the
 # tables (reproduction/FINDINGS.md): a smaller network trained for fewer epochs is
 # enough, since the states know what words mean; clauses are read by themselves. Peaks
 # help on news and opinions, and harm on tickets of several topics.
-PRESETS["encoder-frozen"] = {
+ON_ENCODER: dict[str, dict[str, Any]] = {
     "text": {**PRESETS["best"]["text"], "encode_by": "clauses"},
     "model": {
         **PRESETS["best"]["model"],
@@ -207,12 +207,21 @@ PRESETS["encoder-frozen"] = {
     "train": {**PRESETS["best"]["train"], "learning_rate": 3e-3},
 }
 
+# On a frozen one. Beside its states, networks of word pieces that learn from pairs too:
+# found on the same documents and tickets.
+PRESETS["encoder-frozen"] = {
+    **ON_ENCODER,
+    "model": {**ON_ENCODER["model"], "piece_size": 128},
+    "loss": {"per_branch": True},
+    "train": {**ON_ENCODER["train"], "joined": None},
+}
+
 # The same, and the encoder's last layers learn: better labels for a longer training.
 # Found on dev texts (reproduction/FINDINGS.md).
 PRESETS["encoder"] = {
-    **PRESETS["encoder-frozen"],
+    **ON_ENCODER,
     "train": {
-        **PRESETS["encoder-frozen"]["train"],
+        **ON_ENCODER["train"],
         "encoder_training": "light",
         "encoder_layers": 2,
         "encoder_rate": 3e-4,
@@ -222,12 +231,12 @@ PRESETS["encoder"] = {
 # All of its weights learn, for a few epochs: the usual way to tune an encoder, measured
 # on a GPU (reproduction/TABLES.md). Whole texts, so that a step is one pass over it.
 PRESETS["encoder-tuned"] = {
-    **PRESETS["encoder-frozen"],
-    "text": {**PRESETS["encoder-frozen"]["text"], "encode_by": "texts"},
-    "model": {**PRESETS["encoder-frozen"]["model"], "dropout": 0.1},
+    **ON_ENCODER,
+    "text": {**ON_ENCODER["text"], "encode_by": "texts"},
+    "model": {**ON_ENCODER["model"], "dropout": 0.1},
     "baseline": {"output_dropout": 0.1},
     "train": {
-        **PRESETS["encoder-frozen"]["train"],
+        **ON_ENCODER["train"],
         "epochs": 3,
         "batch_size": 32,
         "learning_rate": 1e-3,

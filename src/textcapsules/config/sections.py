@@ -228,6 +228,14 @@ class ModelConfig(Checked):
         low=1,
         high=1000,
     )
+    piece_size: int = option(
+        0,
+        "Numbers per learnt vector of a word piece, which n-gram networks of their own "
+        "read beside the states of --encoder, so that what a text says word for word "
+        "counts too (0: none; capsules with dynamic routing only)",
+        low=0,
+        high=10_000,
+    )
     joint: bool = option(
         False,
         "Put the n-grams of all sizes side by side at every position of one "
@@ -608,10 +616,13 @@ class TrainConfig(Checked):
         "--calibrate-on; last: the last one; auto: joined for multi-label, else "
         "accuracy",
     )
-    joined: float = option(
+    joined: float | None = option(
         0.0,
         "Joined training texts per single one, each made of two texts with "
-        "different labels and drawn anew every epoch (0: none)",
+        "different labels and drawn anew every epoch (0: none); none: a third where "
+        "texts with one label each are to teach several and --piece-size gives word "
+        "pieces vectors, else 0. On an encoder with such vectors, only the networks "
+        "that read them learn from joined texts",
         low=0.0,
         high=100.0,
     )

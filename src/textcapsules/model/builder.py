@@ -1,6 +1,6 @@
 """Build a network from options: only here do layers and options come together."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ __all__ = [
     "build_network",
     "build_system",
     "gives_several",
+    "has_pieces",
     "min_tokens",
     "ngram_sizes",
 ]
@@ -47,6 +48,14 @@ __all__ = [
 System = Network | ClassicSystem  # everything that scores documents
 # A captured step of an encoder takes long to record: fewer lengths than for others.
 ENCODER_LENGTH_STEP = 32
+
+
+class View(NamedTuple):
+    """What some n-gram networks read of a text's vectors."""
+
+    numbers: tuple[int, int]  # the first number of a vector, and where they end
+    has_peaks: bool
+    learns_pairs: bool = True
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -66,6 +75,15 @@ def gives_several(config: RunConfig) -> bool:
     if config.loss.loss.endswith("entropy"):
         return config.loss.loss != "cross-entropy"
     return config.train.task == "multi-label" or bool(config.train.joined)
+
+
+def has_pieces(config: RunConfig) -> bool:
+    """Tell whether vectors of pieces stand beside the states of an encoder."""
+    model = config.model
+    if config.text.encoder is None or model.architecture not in CAPSULES:
+        return False
+    averages_lengths = model.routing == "dynamic" and model.average == "lengths"
+    return averages_lengths and model.piece_size > 0
 
 
 def build_system(
@@ -204,11 +222,23 @@ def build_capsules(
             "none; got 'poses'. Leave out --average."
         )
     size, sizes = embedding.embedding_dim, ngram_sizes(config)
-    branches = [
-        build_branch(config, together, size, n_classes, max_tokens, peaks=peaks)
-        for peaks in ((False, True) if config.peaks else (False,))
-        for together in ([sizes] if config.joint else [(one,) for one in sizes])
-    ]
+    pieces = embedding.pieces if isinstance(embedding, EncoderEmbedding) else None
+    end = size if pieces is None else size - pieces.size  # of an encoder's states
+    grouped = [sizes] if config.joint else [(one,) for one in sizes]
+    # Pairs are made of whole clauses: too easy for states, which know what each says.
+    views = [View((0, end), config.peaks, learns_pairs=pieces is None)]
+    if pieces is not None:  # by themselves they always have peaks
+        views.append(View((end, size), True))
+    branches, shares = [], []
+    for view in views:
+        kinds = (False, True) if view.has_peaks else (False,)
+        built = [
+            build_branch(config, together, view, n_classes, max_tokens, peaks=peaks)
+            for peaks in kinds
+            for together in grouped
+        ]
+        branches += built
+        shares += [1 / len(built) / len(views)] * len(built)
     network = CapsuleNetwork(
         embedding,
         branches,
@@ -217,6 +247,7 @@ def build_capsules(
         word_dropout=config.word_dropout,
         average=config.average,
         pad_to=None if config.mask_padding else max_tokens,
+        shares=None if pieces is None else shares,
     )
     if not config.shared:  # a transform for each position up to there
         network.most_tokens = max_tokens
@@ -226,14 +257,14 @@ def build_capsules(
 def build_branch(
     config: ModelConfig,
     sizes: tuple[int, ...],
-    embedding_size: int,
+    view: View,
     n_classes: int,
     max_tokens: int,
     *,
     peaks: bool = False,
 ) -> NgramBranch:
     """Build the layers of one n-gram network, of one size or of several joined."""
-    ngrams = build_ngrams(config, sizes, embedding_size)
+    ngrams = build_ngrams(config, sizes, view.numbers[1] - view.numbers[0])
     primary = PrimaryCapsules(
         config.filters * len(sizes),
         config.capsule_size,
@@ -264,6 +295,8 @@ def build_branch(
         config.feature_dropout,
         edge=edge,
         peaks=peaks,
+        numbers=view.numbers,
+        learns_pairs=view.learns_pairs,
     )
 
 

@@ -9,8 +9,13 @@ text, so that its first and last words stand at every place of some n-gram.
 Capsules at every position tell how much of a text speaks for a class: a sentence of a
 long one is a small share. Networks of peaks read the strongest value of every n-gram
 feature instead, wherever it stands: the text around a phrase does not dilute it.
+
+On an encoder there may be two views of a text: n-grams of its states, which know what
+words mean where they stand, and n-grams of vectors of its pieces, which know which
+words they are. The output is then a weighted average, whose shares are chosen on dev.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -71,6 +76,7 @@ class CapsuleOutput(NamedTuple):
     branches: tuple[BranchRouting, ...]
     logits: Tensor | None = None  # (B, n_classes), if attention routes to the classes
     alone: tuple["CapsuleOutput", ...] = ()  # of each n-gram network by itself
+    learns_pairs: bool = True  # from texts with several labels; of one alone
 
     def lengths(self, *, orphan: bool) -> Tensor:
         """Return the classes' lengths, with the orphan's as a last column if asked."""
@@ -93,12 +99,29 @@ class NgramBranch(nn.Module):
         *,
         edge: int = 0,
         peaks: bool = False,
+        numbers: tuple[int, int] | None = None,
+        learns_pairs: bool = True,
     ) -> None:
+        """Take the layers.
+
+        Args:
+            ngrams: the convolution over words.
+            primary: from n-gram features to capsules.
+            conv: the convolutional capsules, if any.
+            classes: the layer of the classes.
+            dropout: of capsules.
+            feature_dropout: of n-gram features.
+            edge: zero vectors before and after a text.
+            peaks: route the strongest value of every feature alone.
+            numbers: the first of a vector's numbers that are read, and where they end;
+                None: all of them.
+            learns_pairs: whether a loss of its own counts texts with several labels.
+        """
         super().__init__()
         if peaks and conv is not None:
             raise ValueError("conv must be None for peaks, which have no neighbours.")
-        self.edge = edge  # zero vectors before and after a text
-        self.peaks = peaks
+        self.edge, self.peaks, self.numbers = edge, peaks, numbers
+        self.learns_pairs = learns_pairs
         self.dropout = CapsuleDropout(dropout)
         self.feature_dropout = nn.Dropout(feature_dropout)
         self.ngrams, self.primary = ngrams, primary
@@ -111,8 +134,7 @@ class NgramBranch(nn.Module):
         self, vectors: Tensor, mask: Tensor, *, couplings: bool = True
     ) -> BranchRouting:
         """(B, T, V) and (B, T) to the routing of every layer."""
-        vectors, mask = widen(vectors, mask, self.edge)
-        vectors, mask = lengthen(vectors, mask, self.min_tokens)
+        vectors, mask = self.window(vectors, mask)
         peaks = None
         if self.peaks:
             features, inside = self.ngrams(vectors, mask)
@@ -138,9 +160,21 @@ class NgramBranch(nn.Module):
             peaks,
         )
 
+    def window(self, vectors: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what n-grams are made of: its numbers of vectors (B, T, V), widened.
+
+        The mask is (B, T). A text is widened by the edges and to one window at least.
+        """
+        if self.numbers not in (None, (0, vectors.shape[2])):
+            vectors = vectors[..., slice(*self.numbers)]
+        vectors, mask = widen(vectors, mask, self.edge)
+        return lengthen(vectors, mask, self.min_tokens)
+
 
 class CapsuleNetwork(Network):
     """Embedding, n-gram networks side by side, and the average of their outputs."""
+
+    shares: Tensor | None  # (N,), of the n-gram networks
 
     def __init__(
         self,
@@ -152,7 +186,21 @@ class CapsuleNetwork(Network):
         word_dropout: float = 0.0,
         average: str = "lengths",
         pad_to: int | None = None,
+        shares: Sequence[float] | None = None,
     ) -> None:
+        """Put n-gram networks over an embedding.
+
+        Args:
+            embedding: of words, or an encoder.
+            branches: the n-gram networks.
+            n_classes: the classes, the orphan not counted.
+            dropout: of vectors' numbers.
+            word_dropout: of whole vectors.
+            average: of what: `lengths` or `poses`.
+            pad_to: the length of every text, where padding votes.
+            shares: one per network, of a weighted average of lengths that can be
+                changed after training; None: a plain average.
+        """
         super().__init__(n_classes)
         self.embedding: Any = embedding
         self.branches = nn.ModuleList(branches)
@@ -161,6 +209,8 @@ class CapsuleNetwork(Network):
         self.word_dropout = CapsuleDropout(word_dropout)
         # Set if padding votes (preset `released`): every text is padded to this length.
         self.pad_to = pad_to
+        given = None if shares is None else torch.tensor(shares)
+        self.register_buffer("shares", given)
         # Made once: cuBLAS keeps a workspace for every stream it has seen.
         self.streams: list[torch.cuda.Stream] = []
 
@@ -174,17 +224,29 @@ class CapsuleNetwork(Network):
             poses = torch.stack([branch.classes.poses for branch in routed])
             lengths = pose_length(poses.mean(0))  # (B, E)
         else:
-            lengths = torch.stack([b.classes.lengths for b in routed]).mean(0)
+            lengths = self.averaged([b.classes.lengths for b in routed])
         if routed[0].classes.logits is not None:
             logits = torch.stack([b.classes.logits for b in routed]).mean(0)  # type: ignore[misc]
         alone = (
-            self.output(branch.classes.lengths, branch.classes.logits, mask)
-            for branch in routed
+            self.output(found.classes.lengths, found.classes.logits, mask)._replace(
+                learns_pairs=branch.learns_pairs
+            )
+            for branch, found in zip(self.branches, routed, strict=True)
         )
         return self.output(lengths, logits, mask)._replace(
             branches=routed if inspect else (),
             alone=tuple(alone) if self.training else (),
         )
+
+    def averaged(self, lengths: Sequence[Tensor]) -> Tensor:
+        """Return the average (B, E) of what the n-gram networks found, (B, E) each."""
+        together = torch.stack(list(lengths), -1)  # (B, E, N)
+        return together.mean(-1) if self.shares is None else together @ self.shares
+
+    def branch_shares(self) -> list[float]:
+        """Return how much of the average each n-gram network is."""
+        n = len(self.branches)
+        return [1 / n] * n if self.shares is None else self.shares.tolist()
 
     def output(
         self, lengths: Tensor, logits: Tensor | None, mask: Tensor

@@ -49,8 +49,14 @@ from textcapsules.base.sums import (
 )
 from textcapsules.config import CLASSIC, RunConfig, restore
 from textcapsules.model.baselines.classic import ClassicSystem
-from textcapsules.model.builder import System, build_system
-from textcapsules.model.network import EXTRA, WORDS, Network, saved_tensors
+from textcapsules.model.builder import System, build_system, has_pieces
+from textcapsules.model.network import (
+    EXTRA,
+    PIECES,
+    WORDS,
+    Network,
+    saved_tensors,
+)
 from textcapsules.model.score import highest, past, score_documents
 from textcapsules.model.word_scores import WordScores
 from textcapsules.text.encode import Cuts, Encoder, count_words
@@ -62,6 +68,7 @@ from textcapsules.text.encoder import (
 )
 from textcapsules.text.encoder_files import SOURCE_FILE
 from textcapsules.text.outside import OUTSIDE_FILE, OutsideRule
+from textcapsules.text.piece_vectors import PieceVectors
 from textcapsules.text.pieces import PieceTokenizer
 from textcapsules.text.vocabulary import TextTokenizer
 
@@ -620,7 +627,7 @@ def load_network(
             n_words=n_words - n_extra,
             n_classes=n_classes,
             extra=extra,
-            encoder=None if states is None else EncoderEmbedding(states),
+            encoder=None if states is None else embedding_of(config, states, tensors),
         )
         if isinstance(network, ClassicSystem):
             network.load(path)
@@ -638,6 +645,19 @@ def load_network(
             f"{path} must hold the weights that config.json describes; got: {reason}. "
             "Restore the folder."
         ) from error
+
+
+def embedding_of(
+    config: RunConfig, states: SentenceStates, tensors: Mapping[str, Tensor]
+) -> EncoderEmbedding:
+    """Return an encoder's states with what a model folder puts beside them."""
+    pieces = None
+    if has_pieces(config):
+        if PIECES not in tensors:
+            raise ValueError(f"vectors of pieces without {PIECES!r}")
+        rows = tensors[PIECES].long()
+        pieces = PieceVectors(rows, size=config.model.piece_size)
+    return EncoderEmbedding(states, pieces)
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:

@@ -14,6 +14,7 @@ from textcapsules.model.word_scores import WordScores
 
 __all__ = [
     "EXTRA",
+    "PIECES",
     "WORDS",
     "ClassOutput",
     "Network",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 EXTRA = "embedding.extra"  # the name of the fixed word vectors in a model folder
+PIECES = "embedding.pieces.rows"  # which pieces have vectors beside the states
 WORDS = "words."  # before the names of what the words say
 
 

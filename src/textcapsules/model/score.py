@@ -19,6 +19,8 @@ from textcapsules.text.encode import drop_unreadable
 __all__ = ["drop_unreadable", "dry_scores", "highest", "past", "score_documents"]
 
 CLIP = 1e-4  # minimum distance of a score from 0 and 1 before its odds are taken
+CPU_TEXTS, GPU_TEXTS = 64, 512  # scored together
+GPU_TOKENS = 1 << 16  # at most, padding included
 
 
 def score_documents(
@@ -69,9 +71,14 @@ def score_batches(
 def plain_batches(
     lengths: NDArray, batch_size: int | None, device: torch.device
 ) -> list[NDArray]:
-    """Return the rows of each batch: few large ones on a GPU, where launches cost."""
-    if batch_size is None:
-        batch_size = 512 if device.type == "cuda" else 64
+    """Return the rows of each batch: few large ones on a GPU, where launches cost.
+
+    Long texts come in smaller batches, which all fit beside other processes' memory.
+    """
+    if batch_size is None and device.type == "cuda":
+        batch_size = max(1, min(GPU_TEXTS, GPU_TOKENS // max(int(lengths.max()), 1)))
+    elif batch_size is None:
+        batch_size = CPU_TEXTS
     return epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False)
 
 

@@ -101,15 +101,16 @@ def has_orphan(network: object) -> bool:
     return classes.transform.shape[-3] > network.n_classes
 
 
-def connection_strengths(output: CapsuleOutput) -> list[Tensor]:
+def connection_strengths(
+    network: CapsuleNetwork, output: CapsuleOutput
+) -> list[Tensor]:
     """Return the connection strengths (B, P, E) in every inspected n-gram network.
 
-    They are divided by the number of networks, so that their sum is a mean.
+    They have the networks' shares in the average, so that their sum is one too.
     """
-    n_branches = len(output.branches)
     return [
-        by_ngram(routing, branch_couplings(routing)) / n_branches
-        for routing in output.branches
+        by_ngram(routing, branch_couplings(routing)) * share
+        for routing, share in zip(output.branches, network.branch_shares(), strict=True)
     ]
 
 
@@ -238,7 +239,8 @@ def class_pulls(network: CapsuleNetwork, output: CapsuleOutput) -> list[Pull]:
     poses = torch.stack([routing.classes.poses for routing in routed])  # (N, B, E, H)
     if network.average == "poses":
         poses = poses.mean(0, keepdim=True).expand_as(poses)
-    directions = poses * ratio(1 / len(branches), vector_norm(poses, dim=-1))[..., None]
+    shares = poses.new_tensor(network.branch_shares())[:, None, None]  # (N, 1, 1)
+    directions = poses * ratio(shares, vector_norm(poses, dim=-1))[..., None]
     pulls = []
     for branch, routing, direction in zip(branches, routed, directions, strict=True):
         layer, coupled = branch.classes, routing.classes.couplings

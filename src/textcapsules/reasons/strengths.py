@@ -102,7 +102,7 @@ def find_strengths(
     places = ngram_places(network)
     if method == "couplings":
         assert isinstance(network, CapsuleNetwork)  # `check_usable` has seen to it
-        coupled = by_place(network, connection_strengths(output))
+        coupled = by_place(network, connection_strengths(network, output))
         values = [each[..., columns] for each in coupled]
         tokens = sum_shares(values, places, mask)
     else:

@@ -28,8 +28,6 @@ from textcapsules.model.capsnet import (
     CapsuleNetwork,
     CapsuleOutput,
     NgramBranch,
-    lengthen,
-    widen,
 )
 from textcapsules.reasons.couplings import (
     Pull,
@@ -91,8 +89,7 @@ def branch_words(
     kernel, bias = branch.ngrams.kernel()  # (F, V, K)
     if vectors.shape[1] > mask.shape[1]:  # padding votes
         mask = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
-    vectors, mask = widen(vectors, mask, branch.edge)
-    vectors, _ = lengthen(vectors, mask, branch.min_tokens)
+    vectors, _ = branch.window(vectors, mask)
     peaks, stride, K = routing.peaks, branch.ngrams.stride, kernel.shape[2]
     P = routing.capsules.shape[1] if peaks is None else peaks.n_positions
     reach = (P - 1) * stride + 1

@@ -53,6 +53,7 @@ from textcapsules.text.encoder_files import (
     require_transformers,
     source_of,
 )
+from textcapsules.text.piece_vectors import PieceVectors
 from textcapsules.text.pieces import PieceTokenizer, split_sentences
 from textcapsules.text.state_store import StateStore
 
@@ -586,14 +587,24 @@ class EncoderEmbedding(nn.Module):
     capturable = False
     learns = False  # what a model folder will hold of it is known after training only
 
-    def __init__(self, states: SentenceStates) -> None:
+    def __init__(
+        self, states: SentenceStates, pieces: PieceVectors | None = None
+    ) -> None:
+        """Take the states, and the vectors of pieces to put beside them, if any."""
         super().__init__()
-        self.states, self.embedding_dim = states, states.size
+        self.states, self.pieces = states, pieces
+        self.embedding_dim = states.size + (0 if pieces is None else pieces.size)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(B, T) rows of `PieceTokenizer` to states (B, T, E), zero for padding."""
-        states = F.layer_norm(self.read(ids), (self.embedding_dim,))
-        return states * (ids > 0).unsqueeze(2)
+        """(B, T) rows of `PieceTokenizer` to states (B, T, E), zero for padding.
+
+        The vectors of pieces, if there are any, follow the E numbers of a state.
+        """
+        states = F.layer_norm(self.read(ids), (self.states.size,))
+        states = states * (ids > 0).unsqueeze(2)
+        if self.pieces is None:
+            return states
+        return torch.cat([states, self.pieces(ids)], 2)
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the states (B, T, E) of documents."""

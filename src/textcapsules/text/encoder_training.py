@@ -41,6 +41,7 @@ from textcapsules.text.encoder import (
     multiplies_bfloat16,
     own_name,
 )
+from textcapsules.text.piece_vectors import PieceVectors
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
 __all__ = ["LearningEncoder", "find_layers"]
@@ -69,6 +70,7 @@ class LearningEncoder(EncoderEmbedding):
     def __init__(
         self,
         states: SentenceStates,
+        pieces: PieceVectors | None = None,
         *,
         n_layers: int | None = None,
         whole_texts: bool = False,
@@ -78,12 +80,13 @@ class LearningEncoder(EncoderEmbedding):
 
         Args:
             states: of the frozen encoder, which stays as it is.
+            pieces: vectors of pieces to put beside the states.
             n_layers: how many of the last layers learn; None: all weights do.
             whole_texts: documents are texts read as a whole, without marked sentences.
             memory: of the device in bytes. A batch that would take a large part of it
                 computes its layers twice rather than keep all that they computed.
         """
-        super().__init__(states)
+        super().__init__(states, pieces)
         self.memory, self.twice = memory, False
         self.capturable = whole_texts and n_layers is None
         model = build_model(states.settings, states.tensors, "the encoder's folder")
@@ -171,7 +174,7 @@ class LearningEncoder(EncoderEmbedding):
         found: dict[bytes, Tensor] = {}
         for keys in batches(by_length, lengths, ids.device):
             found |= self.run({key: pieces_of[key] for key in keys}, ids.device)
-        return join_states(texts, found, ids, self.embedding_dim)
+        return join_states(texts, found, ids, self.states.size)
 
     def read_texts(self, ids: Tensor) -> Tensor:
         """Return the states (B, T, E) of whole texts, those of padding arbitrary.
@@ -250,7 +253,7 @@ class LearningEncoder(EncoderEmbedding):
         model = self.whole[0]
         if not getattr(model, "supports_gradient_checkpointing", False):
             return
-        needed = 4 * KEPT_NUMBERS * n_pieces * self.embedding_dim * self.n_layers
+        needed = 4 * KEPT_NUMBERS * n_pieces * self.states.size * self.n_layers
         too_large = self.memory is not None and needed > MEMORY_SHARE * self.memory
         if too_large == self.twice:
             return
@@ -285,7 +288,7 @@ class LearningEncoder(EncoderEmbedding):
                 )
         fresh = freeze(build_model(old.settings, tensors, "the encoder's folder"))
         return EncoderEmbedding(
-            SentenceStates(fresh, old.tokenizer, old.settings, tensors)
+            SentenceStates(fresh, old.tokenizer, old.settings, tensors), self.pieces
         )
 
 

@@ -146,11 +146,17 @@ def output_loss(
 ) -> Float[Tensor, ""]:
     """Return what training minimises: the configured loss and any penalty.
 
-    With a loss per branch it is the mean of the losses of all n-gram networks.
+    With a loss per branch it is the mean of the losses of all n-gram networks. One that
+    is not to learn from pairs has no gradient of texts with several labels.
     """
     if config.per_branch and isinstance(output, CapsuleOutput) and output.alone:
         losses = [output_loss(config, each, targets, epoch) for each in output.alone]
         return torch.stack(losses).mean()
+    if isinstance(output, CapsuleOutput) and not output.learns_pairs:
+        learns = targets.sum(1, keepdim=True) <= 1  # (B, 1)
+        output = output._replace(
+            scores=torch.where(learns, output.scores, output.scores.detach())
+        )
     takes_logits = config.loss.endswith("entropy")
     if isinstance(output, CapsuleOutput):
         asked = output.lengths(orphan=config.orphan_in_loss)

@@ -21,7 +21,7 @@ from textcapsules.config import CHARACTERS, CLASSIC, RunConfig
 from textcapsules.data.example import Corpus, Example
 from textcapsules.data.load import likely_separator, load_corpus
 from textcapsules.model.baselines.classic import ClassicSystem
-from textcapsules.model.builder import System, build_system
+from textcapsules.model.builder import System, build_system, has_pieces
 from textcapsules.model.classifier import pick_device
 from textcapsules.model.network import word_embedding
 from textcapsules.text.encode import Cuts, Encoder, word_ids
@@ -32,6 +32,7 @@ from textcapsules.text.encoder import (
 )
 from textcapsules.text.encoder_training import LearningEncoder
 from textcapsules.text.lexicon import word_classes
+from textcapsules.text.piece_vectors import PieceVectors, known_pieces
 from textcapsules.text.pieces import FIRST_PIECE, PieceTokenizer
 from textcapsules.text.vectors import (
     Coverage,
@@ -127,7 +128,7 @@ def prepare(
         vectors, extra, vector_facts = build_vectors(config, *words, train)
     if vectors is not None:
         config = config.replace(model={"embedding_size": vectors.shape[1]})
-    encoder = None if pretrained is None else encoder_for(config, pretrained)
+    encoder = None if pretrained is None else encoder_for(config, pretrained, train)
     torch.manual_seed(config.train.seed)
     network = build_system(
         config,
@@ -160,13 +161,23 @@ def prepare(
     return Prepared(config, corpus, tokenizer, network, train, dev, facts)
 
 
-def encoder_for(config: RunConfig, pretrained: PretrainedEncoder) -> EncoderEmbedding:
-    """Return the encoder, frozen or with the layers that are to learn."""
-    train = config.train
+def encoder_for(
+    config: RunConfig, pretrained: PretrainedEncoder, texts: Encoded
+) -> EncoderEmbedding:
+    """Return the encoder, frozen or with the layers that are to learn.
+
+    Beside its states are vectors of the texts' pieces, if they are asked for.
+    """
+    train, states, pieces = config.train, pretrained.states, None
+    if has_pieces(config):
+        torch.manual_seed(train.seed)
+        rows = known_pieces(texts.documents, states.n_pieces)
+        pieces = PieceVectors(rows, size=config.model.piece_size)
     if train.encoder_training == "frozen":
-        return EncoderEmbedding(pretrained.states)
+        return EncoderEmbedding(states, pieces)
     return LearningEncoder(
-        pretrained.states,
+        states,
+        pieces,
         n_layers=train.encoder_layers if train.encoder_training == "light" else None,
         whole_texts=config.text.encode_by == "texts",
         memory=device_memory(pick_device(train.device)),

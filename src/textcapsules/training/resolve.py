@@ -12,6 +12,7 @@ from textcapsules.config import (
 )
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus
+from textcapsules.model.builder import has_pieces
 
 __all__ = ["resolve"]
 
@@ -27,6 +28,7 @@ CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS = 12, 1500
 # A network on a pretrained encoder learns sooner.
 ENCODER_EPOCHS, ENCODER_STEPS = 6, 900
 MAX_EPOCHS = 40
+JOINED_WITH_PIECES = 0.33  # joined texts per single one
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -44,7 +46,11 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         )
     # A reviewed text may have several labels, or none at all.
     has_several = any(len(example.labels) != 1 for example in corpus.train)
-    several = task == "multi-label" or config.train.joined > 0 or has_several
+    joined = config.train.joined
+    if joined is None:
+        teaches = task == "multi-label" and not has_several and has_pieces(config)
+        joined = JOINED_WITH_PIECES if teaches else 0.0
+    several = task == "multi-label" or joined > 0 or has_several
     return config.replace(
         text=text,
         model={"embeddings": embeddings},
@@ -52,6 +58,7 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         train={
             "task": task,
             "select": select,
+            "joined": joined,
             "epochs": resolve_epochs(config, len(corpus.train)),
             "word_scores": resolve_word_scores(config),
         },

@@ -62,6 +62,7 @@ from textcapsules.training.outside import outside_rule, repeats_itself
 from textcapsules.training.prepare import Prepared, prepare
 from textcapsules.training.selection import DevSet
 from textcapsules.training.start import scale_lengths
+from textcapsules.training.views import share_views
 from textcapsules.training.words import add_word_scores
 
 __all__ = ["Measure", "OnEncode", "OnEpoch", "OnStep", "Stop", "resume", "train"]
@@ -344,8 +345,9 @@ def finish(
             network.embedding = encoder.frozen()
             network.capturable = network.embedding.capturable
         network.eval()
-    words = None
+    views = words = None
     if isinstance(network, Network):
+        views = share_views(network, dev)
         words = add_word_scores(prepared.config, network, prepared.train, dev)
     calibration = dev.calibrate(network)
     common = (calibration["threshold"],) * len(prepared.corpus.labels)
@@ -369,6 +371,7 @@ def finish(
         "finished": True,
         **({} if reasons is None else {"reasons": reasons}),
         "best_epoch": best.epoch + 1,
+        **({} if views is None else {"views": views}),
         **({} if words is None else {"word_scores": words}),
         "calibration": calibration,
         "outside": None if classifier.rule is None else classifier.rule.to_dict(),

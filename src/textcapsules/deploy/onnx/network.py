@@ -35,6 +35,7 @@ from textcapsules.model.layers import (
 from textcapsules.model.network import saved_tensors
 from textcapsules.text.encoder import EncoderEmbedding
 from textcapsules.text.outside import PRIOR_WORDS, STEPS, OutsideRule
+from textcapsules.text.piece_vectors import PieceVectors
 from textcapsules.text.pieces import FIRST_PIECE
 from textcapsules.text.vocabulary import PAD_ID, UNK_ID
 
@@ -200,7 +201,10 @@ def write_network(
     poses = []
     for branch in branches:
         edge = branch.edge
-        wide = graph.op("Pad", vectors, graph.integers(0, 0, edge, 0, 0, edge))
+        read = vectors
+        if branch.numbers not in (None, (0, network.embedding.embedding_dim)):
+            read = graph.slice(vectors, 1, *branch.numbers)
+        wide = graph.op("Pad", read, graph.integers(0, 0, edge, 0, 0, edge))
         mask = repeat_first(graph, anything, 2 * edge)
         if network.pad_to is None:
             start = first_tokens(graph, mask, branch.min_tokens)
@@ -214,7 +218,12 @@ def write_network(
     if network.average == "poses":
         lengths = length(graph, graph.op("Mean", *poses))
     else:
-        lengths = graph.op("Mean", *(length(graph, each) for each in poses))
+        shares = [graph.constant(share) for share in network.branch_shares()]
+        parts = [
+            graph.op("Mul", length(graph, each), share)
+            for each, share in zip(poses, shares, strict=True)
+        ]
+        lengths = graph.op("Sum", *parts)
     classes = graph.slice(lengths, 2, 0, network.n_classes)  # (B, 1, n_classes, 1)
     classes = graph.op("Squeeze", classes, graph.integers(1, 3))
     return graph.op("Mul", classes, readable)
@@ -263,7 +272,11 @@ def write_embedding(graph: Graph, embedding: Any, ids: str) -> str:
     Words with fixed vectors are in a table of half precision.
     """
     if isinstance(embedding, EncoderEmbedding):
-        return write_states(graph, embedding.states, ids)
+        states = write_states(graph, embedding.states, ids)
+        if embedding.pieces is None:
+            return states
+        vectors = write_pieces(graph, embedding.pieces, ids)
+        return graph.op("Concat", states, vectors, axis=2)
     trained = graph.constant(as_array(embedding.weight))
     if not isinstance(embedding, WordEmbedding) or not len(embedding.extra):
         return graph.op("Gather", trained, ids)
@@ -276,6 +289,19 @@ def write_embedding(graph: Graph, embedding: Any, ids: str) -> str:
     fixed = to_float(graph, graph.op("Gather", others, place))
     is_trained = graph.op("Unsqueeze", is_trained, graph.integers(2))
     return graph.op("Where", is_trained, vectors, fixed)
+
+
+def write_pieces(graph: Graph, pieces: PieceVectors, ids: str) -> str:
+    """Return the vectors (B, T, V) of word pieces that are learnt beside the states."""
+    none = graph.integers(0)
+    place = graph.op("Sub", ids, graph.integers(FIRST_PIECE))
+    place = graph.op("Mod", place, graph.integers(len(pieces.rows)))
+    rows = graph.constant(pieces.rows.cpu().numpy(), dtype="int64")
+    row = graph.op("Gather", rows, place)
+    is_piece = graph.op("GreaterOrEqual", ids, graph.integers(FIRST_PIECE))
+    row = graph.op("Where", is_piece, row, none)
+    table = graph.constant(as_array(pieces.vectors.weight))
+    return graph.op("Gather", table, row)
 
 
 def repeat_first(graph: Graph, columns: str, times: int) -> str:

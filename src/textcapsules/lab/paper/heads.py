@@ -10,7 +10,7 @@ settings of the encoder's rate and the epochs.
 
 from pathlib import Path
 
-from textcapsules.config import preset
+from textcapsules.config import PRESETS, preset
 from textcapsules.lab.paper.systems import SYSTEMS, Options, TableSystem, with_words
 from textcapsules.text.encoder_files import is_folder
 
@@ -74,7 +74,25 @@ def _light(head: TableSystem) -> TableSystem:
 
 def _with_words(head: TableSystem) -> TableSystem:
     """Return a head with a linear model of words, in the setting of the head."""
-    return with_words(head)._replace(settings=({},), searched_as=head.name)
+    source = head.searched_as or head.name
+    return with_words(head)._replace(settings=({},), searched_as=source)
+
+
+def _with_pieces(head: TableSystem) -> TableSystem:
+    """Return a head with networks of word pieces too, as users run the preset."""
+    given = PRESETS[PRESET]
+    options: Options = {
+        "model": {"piece_size": given["model"]["piece_size"]},
+        "loss": given["loss"],
+        "train": {"joined": given["train"]["joined"]},
+    }
+    return head._replace(
+        name=f"{head.name}_pieces",
+        title=f"{head.title}, with pieces",
+        options=options,
+        settings=({},),
+        searched_as=head.name,
+    )
 
 
 def _tuned(head: TableSystem) -> TableSystem:
@@ -87,6 +105,7 @@ def _tuned(head: TableSystem) -> TableSystem:
         preset=TUNED_PRESET,
         settings=_TUNED_SETTINGS,
         searched_apart=("trec",),
+        by_corpus={"ag-news": {"train": {"epochs": 1}}},  # of 60,000 texts
         cost=_TUNED_COST,
     )
 
@@ -122,6 +141,9 @@ _REGRESSION = _head(
     architecture="encoder-linear",
 )._replace(kind="regression")
 
+_PIECES = _with_pieces(_CAPSULES)
+_TUNED = tuple(map(_tuned, (_CAPSULES, _ROUTED_BY_ATTENTION, _LINEAR, _ATTENTION)))
+
 HEADS: dict[str, TableSystem] = {
     entry.name: entry
     for entry in (
@@ -131,8 +153,11 @@ HEADS: dict[str, TableSystem] = {
         _ATTENTION,
         _REGRESSION,
         *map(_with_words, (_CAPSULES, _LINEAR, _ATTENTION)),
+        _PIECES,
+        _with_words(_PIECES),
         *map(_light, (_CAPSULES, _LINEAR)),
-        *map(_tuned, (_CAPSULES, _ROUTED_BY_ATTENTION, _LINEAR, _ATTENTION)),
+        *_TUNED,
+        *map(_with_words, (_TUNED[0], _TUNED[2])),
     )
 }
 

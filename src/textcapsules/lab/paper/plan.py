@@ -220,6 +220,13 @@ CURVES = (1, 3, 5)  # iterations in figure 3
 # as they are, and each record has the figures of both rules for thresholds.
 NETWORK_ALONE: Options = {"train": {"word_scores": "none", "thresholds": "one"}}
 
+# What preset `encoder-frozen` adds to the states, left out of the heads on them.
+STATES_ALONE: Options = {
+    "model": {"piece_size": 0},
+    "loss": {"per_branch": False},
+    "train": {"joined": 0.0},
+}
+
 # From preset paper to preset best; every step adds to those before it.
 LADDER: dict[str, Options] = {
     "preset paper": {},
@@ -371,8 +378,10 @@ class Plan:
         }
         # Nothing is refused, as in the other tables.
         for_all: Options = {"train": {"refuse": False}}
-        fixed = (PRESETS[entry.preset], NETWORK_ALONE, common, entry.options)
-        return self.merged(entry, *fixed, *extra, for_all)
+        by_corpus = entry.by_corpus.get(corpus, {})
+        preset = (PRESETS[entry.preset], NETWORK_ALONE, STATES_ALONE)
+        fixed = (*preset, common, entry.options)
+        return self.merged(entry, *fixed, *extra, by_corpus, for_all)
 
     def merged(self, entry: TableSystem, *parts: Options) -> RunConfig:
         """Return the options of all parts; later ones win, `adjust` last."""
