@@ -116,7 +116,7 @@ asked: Asked | None = None
 
 def run(kernel, grid: tuple[int, ...], *arguments, num_warps: int = 4, **constants):
     """Launch a kernel with those of the constants that it takes."""
-    names = {*kernel.arg_names, "maxnreg"}
+    names = {*kernel.arg_names, "maxnreg", "num_stages"}
     taken = {name: c for name, c in constants.items() if name in names}
     taken["num_warps"] = num_warps
     now = asked  # read once: another thread may end its planning meanwhile
@@ -140,7 +140,7 @@ def new_floats(call: Call, *shape: int) -> Tensor:
 
 
 def new_outputs(call: Call, couplings: bool, save: bool):
-    """Return memory for poses, lengths, couplings, totals and saved states, or None.
+    """Return memory for poses, lengths, couplings, totals (or None) and states.
 
     Couplings that are yet to be normalised are float32: they are rounded after that.
     """
@@ -153,10 +153,10 @@ def new_outputs(call: Call, couplings: bool, save: bool):
     totals = None if call.gain is None else torch.empty(N, **kept)
     some = like if totals is None else kept
     coupled = torch.empty(N, call.children, J, **some) if couplings else None
-    if not save:
-        return poses, lengths, coupled, totals, None, None
-    sums = torch.empty(N, 2 * R - 1, J * (D + 1), **kept)
-    pulls = torch.empty(N, R - 1, J * (D + 1), **kept)
+    # A backward pass reads the states of all iterations; without one, each replaces
+    # the last.
+    slots = (2 * R - 1, R - 1) if save else (1, 1)
+    sums, pulls = (torch.empty(N, each, J * (D + 1), **kept) for each in slots)
     return poses, lengths, coupled, totals, sums, pulls
 
 

@@ -30,10 +30,9 @@ from textcapsules.model.kernels.gpu.maths import (
     jit,
     load_children,
     load_couplings,
-    load_poses,
     load_state,
-    load_transform,
     output_gradient,
+    parent_inputs,
     softmax_parents,
     squash_gradient,
     squash_poses,
@@ -79,21 +78,6 @@ def add_parts(ptr, parts, j, d, J: tl.constexpr, D: tl.constexpr, BS: tl.constex
         vectors = tl.load(base[:, None] + J * D + j[None, :], mask=here, other=0.0)
         vector += tl.sum(vectors, 0)
     return matrix, vector
-
-
-@jit
-def parent_inputs(
-    s, sigma, w_ptr, bias_ptr, j, d, h, J: tl.constexpr, D: tl.constexpr,
-    H: tl.constexpr, BIAS: tl.constexpr,
-):  # fmt: skip
-    """Return t = s W + σ β of the parents j, with their W and β."""
-    w = load_transform(w_ptr, j, d, h, J, D, H)
-    bias = tl.zeros((j.shape[0], h.shape[0]), tl.float32)
-    t = tl.sum(s[:, :, None] * w, 1)
-    if BIAS:
-        bias = load_poses(bias_ptr, j, h, J, H)
-        t += sigma[:, None] * bias
-    return t, w, bias
 
 
 @jit

@@ -188,6 +188,20 @@ def load_transform(w_ptr, j, d, h, J: tl.constexpr, D: tl.constexpr, H: tl.const
 
 
 @jit
+def parent_inputs(
+    s, sigma, w_ptr, bias_ptr, j, d, h, J: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    """Return t = s W + σ β of the parents j, with their W and β."""
+    w = load_transform(w_ptr, j, d, h, J, D, H)
+    bias = load_bias(bias_ptr, j, h, J, H, BIAS)
+    t = tl.sum(s[:, :, None] * w, 1)
+    if BIAS:
+        t += sigma[:, None] * bias
+    return t, w, bias
+
+
+@jit
 def window_start(u_ptr, mask_ptr, n, P, W, C, D: tl.constexpr, mask_b, mask_w):
     """Return where the children of window n and its mask begin."""
     u_ptr += ((n // W) * P + n % W) * C * D
