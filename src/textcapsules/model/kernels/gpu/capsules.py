@@ -1,10 +1,12 @@
-"""Primary capsules and the squash on a GPU, with one kernel per direction.
+"""Primary capsules and the squash on a GPU, with one kernel or two per direction.
 
 `primary_capsules_gpu` goes from word vectors to squashed capsules. A convolution over
 words is a product of every word vector with all filters, Z (B, T, K, F), and a sum
 along its diagonals: feature p adds Z[p], Z[p + 1], ... of its K places. The kernel
 reads these diagonals and does the rest on chip: bias, ReLU, the linear map to capsules
-and their squash. The backward kernel recomputes all of it.
+and their squash. The backward pass recomputes it from the features; each program
+takes some n-grams' share of the capsules, and a second kernel adds up what these give
+the features.
 
 `squash_gpu` squashes poses from anywhere; plain code launches a dozen small kernels.
 """
@@ -105,7 +107,7 @@ def squash_gpu(poses: Tensor, kind: str) -> Tensor:
 def load_features(
     z_ptr, bias_ptr, rows, f, N, P, T, stride, K: tl.constexpr, F: tl.constexpr
 ):
-    """Return ReLU of the n-grams' features, (BM, BF), and where their Z begins."""
+    """Return ReLU of the n-grams' features, (BM, BF), from Z."""
     inside = (rows < N)[:, None] & (f < F)[None, :]
     first = (rows // P).to(tl.int64) * T + (rows % P) * stride  # its first word
     total = tl.load(bias_ptr + f, mask=f < F, other=0.0)[None, :]
@@ -113,7 +115,7 @@ def load_features(
     for k in tl.static_range(K):
         place = ((first + k) * K + k)[:, None] * F + f[None, :]
         total += tl.load(z_ptr + place, mask=inside, other=0.0)
-    return tl.where(inside, tl.maximum(total, 0.0), 0.0), first
+    return tl.where(inside, tl.maximum(total, 0.0), 0.0)
 
 
 @jit
@@ -136,7 +138,7 @@ def form_capsules(
     rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
     n = tl.arange(0, BC * BD)
     c, d = tl.program_id(1) * BC + n // BD, n % BD
-    features, _ = load_features(z_ptr, filter_bias_ptr, rows, f, N, P, T, stride, K, F)
+    features = load_features(z_ptr, filter_bias_ptr, rows, f, N, P, T, stride, K, F)
     if tl.program_id(1) == 0:
         here = (rows < N)[:, None] & (f < F)[None, :]
         tl.store(feature_ptr + rows[:, None] * F + f[None, :], features, mask=here)
@@ -150,42 +152,63 @@ def form_capsules(
 
 @jit
 def form_capsules_backward(
-    z_ptr, filter_bias_ptr, weight_ptr, bias_ptr, dv_ptr, dt_ptr, dz_ptr, part_ptr, N,
-    P, T, stride, C, K: tl.constexpr, F: tl.constexpr, D: tl.constexpr,
-    SQUASH: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr,
-    BC: tl.constexpr, BD: tl.constexpr,
+    feature_ptr, weight_ptr, bias_ptr, dv_ptr, dt_ptr, dfeature_ptr, part_ptr, N, C,
+    F: tl.constexpr, D: tl.constexpr, SQUASH: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BF: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the linear map's output and of Z for BM n-grams.
+    """Write the gradient of the linear map's output for BC capsules of BM n-grams.
 
-    Their sums, parts of the two biases' gradients, go to a row of `part_ptr`.
+    What it gives the features goes to (C / BC, N, F), its sum over the n-grams to a row
+    of `part_ptr`.
     """
     part_ptr += tl.program_id(0) * (C * D + F)
+    dfeature_ptr += tl.program_id(1).to(tl.int64) * N * F
     rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
     n = tl.arange(0, BC * BD)
-    features, first = load_features(
-        z_ptr, filter_bias_ptr, rows, f, N, P, T, stride, K, F
-    )
-    dfeatures = tl.zeros((BM, BF), tl.float32)
-    for start in range(0, C, BC):
-        c, d = start + n // BD, n % BD
-        weight, bias = load_map(weight_ptr, bias_ptr, c, d, f, C, D, F)
-        t = tl.dot(features, weight, input_precision=PRECISION) + bias[None, :]
-        place = rows[:, None].to(tl.int64) * (C * D) + (c * D + d)[None, :]
-        inside = (rows < N)[:, None] & ((c < C) & (d < D))[None, :]
-        dv = tl.load(dv_ptr + place, mask=inside, other=0.0)
-        dt = squash_gradient(
-            t.reshape(BM * BC, BD), dv.reshape(BM * BC, BD), SQUASH
-        ).reshape(BM, BC * BD)
-        dt = tl.where(inside, dt, 0.0)
-        tl.store(dt_ptr + place, dt, mask=inside)
-        tl.store(part_ptr + c * D + d, tl.sum(dt, 0), mask=(c < C) & (d < D))
-        dfeatures += tl.dot(dt, tl.trans(weight), input_precision=PRECISION)
-    dfeatures = tl.where(features > 0, dfeatures, 0.0)
-    tl.store(part_ptr + C * D + f, tl.sum(dfeatures, 0), mask=f < F)
+    c, d = tl.program_id(1) * BC + n // BD, n % BD
     here = (rows < N)[:, None] & (f < F)[None, :]
+    at = rows[:, None] * F + f[None, :]
+    features = tl.load(feature_ptr + at, mask=here, other=0.0)
+    weight, bias = load_map(weight_ptr, bias_ptr, c, d, f, C, D, F)
+    t = tl.dot(features, weight, input_precision=PRECISION) + bias[None, :]
+    place = rows[:, None].to(tl.int64) * (C * D) + (c * D + d)[None, :]
+    inside = (rows < N)[:, None] & ((c < C) & (d < D))[None, :]
+    dv = tl.load(dv_ptr + place, mask=inside, other=0.0)
+    dt = squash_gradient(
+        t.reshape(BM * BC, BD), dv.reshape(BM * BC, BD), SQUASH
+    ).reshape(BM, BC * BD)
+    dt = tl.where(inside, dt, 0.0)
+    tl.store(dt_ptr + place, dt, mask=inside)
+    tl.store(part_ptr + c * D + d, tl.sum(dt, 0), mask=(c < C) & (d < D))
+    dfeatures = tl.dot(dt, tl.trans(weight), input_precision=PRECISION)
+    tl.store(dfeature_ptr + at, dfeatures, mask=here)
+
+
+@jit
+def spread_features(
+    feature_ptr, dfeature_ptr, dz_ptr, part_ptr, N, P, T, stride, C, K: tl.constexpr,
+    F: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr,
+    SPLITS: tl.constexpr,
+):  # fmt: skip
+    """Add up what all capsules give the features of BM n-grams, and write it to dZ.
+
+    Its sum over the n-grams goes to the end of a row of `part_ptr`.
+    """
+    rows, f = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BF)
+    here = (rows < N)[:, None] & (f < F)[None, :]
+    at = rows[:, None] * F + f[None, :]
+    total = tl.zeros((BM, BF), tl.float32)
+    for split in tl.static_range(SPLITS):  # unrolled: no load waits for another
+        place = dfeature_ptr + split * N.to(tl.int64) * F + at
+        total += tl.load(place, mask=here, other=0.0)
+    features = tl.load(feature_ptr + at, mask=here, other=0.0)
+    total = tl.where(features > 0, total, 0.0)
+    part_ptr += tl.program_id(0) * (C * D + F) + C * D
+    tl.store(part_ptr + f, tl.sum(total, 0), mask=f < F)
+    first = (rows // P).to(tl.int64) * T + (rows % P) * stride  # its first word
     for k in tl.static_range(K):
         place = ((first + k) * K + k)[:, None] * F + f[None, :]
-        tl.store(dz_ptr + place, dfeatures, mask=here)
+        tl.store(dz_ptr + place, total, mask=here)
 
 
 class _Form(torch.autograd.Function):
@@ -213,13 +236,13 @@ class _Form(torch.autograd.Function):
         inputs = (z, filter_bias, weight, bias)
         with torch.cuda.device_of(z):
             run(form_capsules, grid, *inputs, out, features, *ctx.sizes, **tiles)
-        ctx.save_for_backward(vectors, flat, *inputs, features)
+        ctx.save_for_backward(vectors, flat, features, weight, bias)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dv: Tensor):  # type: ignore[override]
-        vectors, flat, *inputs, features = ctx.saved_tensors
+        vectors, flat, features, weight, bias = ctx.saved_tensors
         (B, T, V), (N, _, _, _, C) = vectors.shape, ctx.sizes
         F, D, K = (ctx.tiles[name] for name in "FDK")
         dt = vectors.new_empty(B, N // B, C * D)
@@ -232,10 +255,16 @@ class _Form(torch.autograd.Function):
         shapes = (groups, sum(sizes)), (programs, C * D + F)
         parts = vectors.new_empty(sum(rows * columns for rows, columns in shapes))
         products, biases = parts.split([rows * columns for rows, columns in shapes])
-        inputs += [dv.contiguous(), dt, dz, biases]
+        splits = triton.cdiv(C, ctx.tiles["BC"])
+        dfeatures = vectors.new_empty(splits, N, F)
         with torch.cuda.device_of(dz):
             run(
-                form_capsules_backward, (programs,), *inputs, *ctx.sizes, **ctx.tiles,
+                form_capsules_backward, (programs, splits), features, weight, bias,
+                dv.contiguous(), dt, dfeatures, biases, N, C, **ctx.tiles,
+            )  # fmt: skip
+            run(
+                spread_features, (programs,), features, dfeatures, dz, biases,
+                *ctx.sizes, **ctx.tiles, SPLITS=splits,
             )  # fmt: skip
         dvectors = None
         if ctx.needs_input_grad[0]:
