@@ -228,6 +228,21 @@ def add_children(ptr, du, i, d, I, D: tl.constexpr, ADD: tl.constexpr):  # noqa:
 
 
 @jit
+def repeat_rows(x, BJ: tl.constexpr):
+    """Return x, (BP, BD), one copy after the other, (BJ, BD)."""
+    BP: tl.constexpr = x.shape[0]
+    BD: tl.constexpr = x.shape[1]
+    return tl.broadcast_to(x[None, :, :], (BJ // BP, BP, BD)).reshape(BJ, BD)
+
+
+@jit
+def repeat_numbers(x, BJ: tl.constexpr):
+    """Return x, (BP,), one copy after the other, (BJ,)."""
+    BP: tl.constexpr = x.shape[0]
+    return tl.broadcast_to(x[None, :], (BJ // BP, BP)).reshape(BJ)
+
+
+@jit
 def softmax_tile(u, A, k, norm_ptr, i, j, I, J, PRECISION: tl.constexpr):  # noqa: E741
     """Return a tile of the softmax, from each child's maximum and total."""
     logits = tl.dot(u, tl.trans(A), input_precision=PRECISION) + k[None, :]
@@ -305,7 +320,8 @@ def gather_children(
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, COUPLINGS: tl.constexpr, FUSED: tl.constexpr,
     PRECISION: tl.constexpr, NORMALISE: tl.constexpr, BI: tl.constexpr,
-    BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr, BS: tl.constexpr,
+    BJ: tl.constexpr, BP: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
+    BS: tl.constexpr,
 ):  # fmt: skip
     """Write a chunk's (s, σ) of iteration r > 0 for a tile of parents."""
     n, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -316,8 +332,10 @@ def gather_children(
     if FUSED:
         _, A, k = step_parents(
             w_ptr, bias_ptr, gain_ptr, total_ptr, sum_ptr, pull_ptr, part_ptr, n, parts,
-            part == 0, j, d, h, r - 1, J, D, H, R, LEAKY, SQUASH, BIAS, NORMALISE, BS,
+            part == 0, tl.arange(0, BP), d, h, r - 1, J, D, H, R, LEAKY, SQUASH, BIAS,
+            NORMALISE, BS,
         )  # fmt: skip
+        A, k = repeat_rows(A, BJ), repeat_numbers(k, BJ)  # past J: never voted for
     else:
         A, k = load_state(pull_ptr + (n * (R - 1) + r - 1) * J * (D + 1), j, d, J, D)
     s = tl.zeros((BJ, BD), tl.float32)
@@ -348,8 +366,8 @@ def scatter_children(
     LEAKY: tl.constexpr, AMENDMENT: tl.constexpr, SQUASH: tl.constexpr,
     BIAS: tl.constexpr, DPOSE: tl.constexpr, DLENGTH: tl.constexpr,
     DCOUPLING: tl.constexpr, PRECISION: tl.constexpr, NORMALISE: tl.constexpr,
-    BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
-    BS: tl.constexpr,
+    BI: tl.constexpr, BJ: tl.constexpr, BP: tl.constexpr, BD: tl.constexpr,
+    BH: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Go back through a step and the pass before it: add to du, write (dA, dk)."""
     n, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -359,9 +377,11 @@ def scatter_children(
     j, d, h = tl.arange(0, BJ), tl.arange(0, BD), tl.arange(0, BH)
     ds, dsigma, _ = step_parents_backward(
         w_ptr, bias_ptr, gain_ptr, dpose_ptr, dlength_ptr, total_ptr, sum_ptr,
-        right_ptr, slope_ptr + n * R + r, part_ptr, n, parts, part == 0, j, d, h, r, J,
-        D, H, R, SQUASH, BIAS, DPOSE, DLENGTH, NORMALISE, BS,
+        right_ptr, slope_ptr + n * R + r, part_ptr, n, parts, part == 0,
+        tl.arange(0, BP), d, h, r, J, D, H, R, SQUASH, BIAS, DPOSE, DLENGTH, NORMALISE,
+        BS,
     )  # fmt: skip
+    ds, dsigma = repeat_rows(ds, BJ), repeat_numbers(dsigma, BJ)
     A, k = load_state(pull_ptr, j, d, J, D)
     dA = tl.zeros((BJ, BD), tl.float32)
     dk = tl.zeros((BJ,), tl.float32)
@@ -391,9 +411,8 @@ def scatter_uniform(
     AMENDMENT: tl.constexpr, SQUASH: tl.constexpr, BIAS: tl.constexpr,
     DPOSE: tl.constexpr, DLENGTH: tl.constexpr, DCOUPLING: tl.constexpr,
     DTOTAL: tl.constexpr, NORMALISE: tl.constexpr, SLOPES: tl.constexpr,
-    FUSED: tl.constexpr,
-    BI: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr, BH: tl.constexpr,
-    BS: tl.constexpr,
+    FUSED: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr, BP: tl.constexpr,
+    BD: tl.constexpr, BH: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Go back through the first pass, whose couplings are all equal."""
     n, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -403,8 +422,9 @@ def scatter_uniform(
     if FUSED:
         ds, dsigma, slope = step_parents_backward(
             w_ptr, bias_ptr, gain_ptr, dpose_ptr, dlength_ptr, total_ptr, sum_ptr,
-            right_ptr, slope_ptr + n * R, part_ptr, n, parts, part == 0, j, d, h, 0, J,
-            D, H, R, SQUASH, BIAS, DPOSE, DLENGTH, NORMALISE, BS,
+            right_ptr, slope_ptr + n * R, part_ptr, n, parts, part == 0,
+            tl.arange(0, BP), d, h, 0, J, D, H, R, SQUASH, BIAS, DPOSE, DLENGTH,
+            NORMALISE, BS,
         )  # fmt: skip
     else:
         ds = tl.zeros((BJ, BD), tl.float32)
@@ -555,6 +575,8 @@ class Plan:
         self.state = call.transform.shape[0] * (call.transform.shape[1] + 1)
         tiles = call.tiles()
         tiles["BJ"] = tiles["BJ"] if self.fused else min(_PARENTS, tiles["BJ"])
+        # Products take 16 parents or more; the step, no more than there are.
+        tiles["BP"] = min(tiles["BJ"], power_of_two(call.transform.shape[0]))
         tile = min(_TILE, max(16, power_of_two(self.I)))
         self.parent_tiles = -(-call.transform.shape[0] // tiles["BJ"])
         self.child_tiles = -(-self.I // tile)
