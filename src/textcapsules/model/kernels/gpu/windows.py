@@ -52,8 +52,9 @@ class Shape(NamedTuple):
 
 
 # Tensor cores leave a program waiting: many slim ones hide that. Products in float32
-# wait for shared memory, of which a wide tile reads half as much for each product.
-_TENSOR, _FLOAT = Shape(16, 1024, 128, 1), Shape(32, 4096, 168, 3)
+# wait for shared memory: three loads ahead, and half of W at a time. The fastest of
+# those tried on an H200 (benchmarks/results/h200-windows.json).
+_TENSOR, _FLOAT = Shape(32, 1024, 128, 1), Shape(32, 2048, 168, 3)
 _WARPS = 1  # where W is small: it waits for no other, and sums stay within it
 _SMALL_TRANSFORM = 4096  # entries of W, padded
 
