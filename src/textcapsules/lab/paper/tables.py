@@ -223,7 +223,14 @@ HEADS_COMPARED = {
     "encoder_capsules_attention": _FROZEN,
     "encoder_capsules_words": ("encoder_linear_words", "encoder_attention_words"),
     "encoder_capsules_light": ("encoder_linear_light",),
+    "encoder_capsules_pieces": _FROZEN,
+    "encoder_capsules_pieces_words": (
+        "encoder_linear_words",
+        "encoder_attention_words",
+        "encoder_lr",
+    ),
     "encoder_capsules_tuned": ("encoder_linear_tuned",),
+    "encoder_capsules_tuned_words": ("encoder_linear_tuned_words",),
 }
 RESULT = ("accuracy", "published", "difference", "runs")
 # A system, and those of which the best is compared with it.
@@ -445,15 +452,16 @@ def encoder_heads(recorded: RecordedFigures, encoder: str) -> str:
     rows, tests, sums = [], [], set()
     for system, entry in HEADS.items():
         cells = []
-        for corpus in ENCODER_CORPORA:
+        for corpus, path in HEADS_MEASURED.values():
             name = FigureName("encoders", system, corpus, encoder)
-            cells.append(format_with_runs(recorded.mean(name, *measured(corpus))))
+            cells.append(format_with_runs(recorded.mean(name, *path)))
             sums |= {
                 f"`{file}` {digest[:16]}"
                 for run in recorded.runs(name).values()
                 for file, digest in run["vectors"]["sha256"].items()
             }
-        rows.append([entry.title, *cells])
+        if set(cells) != {DASH}:
+            rows.append([entry.title, *cells])
     for system, corpus in product(HEADS_COMPARED, ENCODER_CORPORA):
         name = FigureName("encoders", system, corpus, encoder)
         others, path = HEADS_COMPARED[system], measured(corpus)
@@ -462,11 +470,12 @@ def encoder_heads(recorded: RecordedFigures, encoder: str) -> str:
     return "\n".join(
         [
             f"## Heads on {encoder}\n\nAll heads read the same states of the same "
-            "texts. Accuracy, and on Reuters exact match with a threshold from single "
-            "dev documents and pairs by label; the number of runs is in brackets. The "
-            "encoder may have read some of these texts in its own training. SHA-256 of "
+            "texts. Accuracy, and on Reuters exact match with a threshold, or one per "
+            "label, from single dev documents and pairs by label; the number of runs "
+            "is in brackets. Heads without a run are left out. The encoder may have "
+            "read some of these texts in its own training. SHA-256 of "
             f"its weights: {', '.join(sorted(sums)) or DASH}.\n",
-            markdown(["head", *ENCODER_CORPORA], rows),
+            markdown(["head", *HEADS_MEASURED], rows),
             "The figure of capsules less that of the best head of another kind, in "
             "points:\n",
             markdown(["corpus", *COMPARISON_HEADER], tests),
@@ -479,6 +488,14 @@ def measured(corpus: str) -> tuple[str, ...]:
     return ("calibrated", "exact_match") if corpus in REUTERS else ("accuracy",)
 
 
+# The columns of the tables of heads: a corpus, and where a record has its figure.
+HEADS_MEASURED: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{corpus: (corpus, measured(corpus)) for corpus in ENCODER_CORPORA},
+    **{
+        f"{corpus}, per label": (corpus, ("per_label", "exact_match"))
+        for corpus in REUTERS
+    },
+}
 # Okabe and Ito's colours, for colour-blind readers too; lines and marks also differ.
 STYLES = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", ":", "^"))
 
