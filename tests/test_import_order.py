@@ -22,8 +22,9 @@ ORDER = """
     data.fetch data.table_formats data.table data.reviews data.tickets.generate
     data.tickets data.off_topic data.load
     text text.tokenize text.function_words text.spelling text.vocabulary text.pieces
-    text.state_store text.bert text.encoder_files text.encoder text.encoder_training
-    text.vectors text.lexicon text.trees text.encode text.outside text.batch
+    text.piece_vectors text.state_store text.bert text.encoder_files text.encoder
+    text.encoder_training text.vectors text.lexicon text.trees text.encode text.outside
+    text.batch
     model model.functional model.routing.reference model.routing.chunked
     model.routing.attention model.kernels model.kernels.cpu model.kernels.cpu.link
     model.kernels.cpu.cache model.kernels.cpu.call model.kernels.cpu.simd
@@ -46,7 +47,7 @@ ORDER = """
     training.encoder_choice training.machine training.prepare training.join
     training.selection training.outside training.optimise training.checkpoint
     training.start training.steps training.ahead training.loop training.contrast
-    training.words training.folder training.run
+    training.views training.words training.folder training.run
     inference inference.evaluate inference.suspects inference.compare.rivals
     inference.compare.judge inference.compare.time_plan inference.compare
     inference.recalibrate inference.review inference.bulk inference.bulk_ray

@@ -73,7 +73,7 @@ def test_couplings_are_those_of_all_paths(options):
     network = random_network(**options)
     ids, mask = one_text(network)
     output = network(ids, mask, inspect=True)
-    found = connection_strengths(output)
+    found = connection_strengths(network, output)
     for branch, routing, strengths in zip(
         branches_of(network), output.branches, found, strict=True
     ):

@@ -39,7 +39,8 @@ def test_networks_that_read_the_same_ngrams_are_added_up():
     network = capsule_network(classifier)
     output = network(batch.ids, batch.mask, inspect=True)
     two, three, _, peaks = (
-        strengths[0].detach().numpy() for strengths in connection_strengths(output)
+        strengths[0].detach().numpy()
+        for strengths in connection_strengths(network, output)
     )
     assert len(two) == len(three) + 1
     values = np.array(list(found.strengths.values())).T

@@ -1,6 +1,6 @@
 """From text to tensor: tokens, vocabulary, word vectors, trees, batches.
 
 In order: `tokenize`, `function_words`, `spelling`, `vocabulary`, `pieces`,
-`state_store`, `bert`, `encoder_files`, `encoder`, `encoder_training`, `vectors`,
-`lexicon`, `trees`, `encode`, `outside`, `batch`.
+`piece_vectors`, `state_store`, `bert`, `encoder_files`, `encoder`, `encoder_training`,
+`vectors`, `lexicon`, `trees`, `encode`, `outside`, `batch`.
 """

@@ -19,6 +19,7 @@ A module imports only from those above it:
 `ahead`: a training's kernels, compiled at the same time
 `loop`: epochs, each with a record
 `contrast`: a warm-up of the encoder on pairs of texts
+`views`: how much an encoder's states and its pieces count, by dev
 `words`: what the words say by themselves, beside a trained network
 `folder`: whose folder it is, and its lock
 `run`: all of it together

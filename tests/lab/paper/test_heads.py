@@ -11,6 +11,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from textcapsules.base.errors import ConfigError
+from textcapsules.config import preset
 from textcapsules.data.load import load_corpus
 from textcapsules.inference.evaluate import evaluate
 from textcapsules.lab.paper.campaign import Campaign
@@ -26,6 +27,7 @@ from tiny_encoder import write_encoder
 from toy import refusal, run_cli
 
 FROZEN = [name for name in HEADS if not name.endswith(("_light", "_tuned", "_words"))]
+SEARCHED = [name for name in FROZEN if not name.endswith("_pieces")]
 TUNED = [name for name in HEADS if name.endswith("_tuned")]
 
 
@@ -46,12 +48,12 @@ def test_all_heads_stand_on_the_same_states_with_equal_budgets() -> None:
         texts = {
             (config.data, config.text, config.train.batch_size, config.train.epochs)
             for cell in select(cells, [f"*/{repeated}"])
-            if cell.repeat == 0 and cell.system not in TUNED
+            if cell.repeat == 0 and "_tuned" not in cell.system
             for config in [cell.config]
         }
         assert len(texts) == 1, repeated
     assert {cell.config.text.encoder for cell in cells} == {"tiny"}
-    budgets = {name: len(HEADS[name].settings) for name in FROZEN}
+    budgets = {name: len(HEADS[name].settings) for name in SEARCHED}
     assert budgets.pop("encoder_lr") == 5
     assert set(budgets.values()) == {2}
     assert Plan().cells("encoders") == []
@@ -71,7 +73,7 @@ def test_heads_with_words_differ_in_them_alone_and_have_the_heads_setting() -> N
     chosen = {("encoder_capsules", search_place("mr", "tiny")): setting}
     plan = Plan(folds=1, seeds=1, chosen=chosen, encoders=["tiny"])
     names = [name for name in HEADS if name.endswith("_words")]
-    assert len(names) == 3
+    assert len(names) == 6
     for name in names:
         only = [name.removesuffix("_words"), name]
         alone, added = (select(plan.cells("encoders"), [each]) for each in only)
@@ -80,6 +82,27 @@ def test_heads_with_words_differ_in_them_alone_and_have_the_heads_setting() -> N
             assert one.config.train.word_scores == "none"
             assert other.config == one.config.replace(train={"word_scores": "dev"})
     assert not select(plan.cells("search"), ["encoder_*_words"])
+
+
+def test_a_head_with_pieces_is_what_the_preset_trains() -> None:
+    setting = HEADS["encoder_capsules"].settings[1]
+    chosen = {("encoder_capsules", search_place("mr", "tiny")): setting}
+    plan = Plan(folds=1, seeds=1, chosen=chosen, encoders=["tiny"])
+    given = preset("encoder-frozen")
+    for corpus in ("mr", "trec", "reuters-multi"):
+        only = ("encoder_capsules", "encoder_capsules_pieces")
+        alone, added = (
+            select(plan.cells("encoders"), [f"{name}/{corpus}"])[0].config
+            for name in only
+        )
+        assert alone.model.piece_size == alone.train.joined == 0
+        assert not alone.loss.per_branch
+        assert added == alone.replace(
+            model={"piece_size": given.model.piece_size},
+            loss={"per_branch": True},
+            train={"joined": None},
+        )
+    assert not select(plan.cells("search"), ["*_pieces", "*_pieces_words"])
 
 
 def test_all_heads_on_a_tuned_encoder_have_its_options_and_settings() -> None:
@@ -93,7 +116,8 @@ def test_all_heads_on_a_tuned_encoder_have_its_options_and_settings() -> None:
         assert list(cells) == TUNED
         assert len({(run.text, run.train, run.baseline) for run in cells.values()}) == 1
         train = cells["encoder_linear_tuned"].train
-        assert (train.encoder_training, train.epochs) == ("tuned", 3)
+        epochs = 1 if corpus == "ag-news" else 3  # of 60,000 texts
+        assert (train.encoder_training, train.epochs) == ("tuned", epochs)
         assert (train.batch_size, train.schedule, train.warmup) == (32, "linear", 0.1)
     search = select(plan.cells("search"), ["encoder_capsules_tuned/*"])
     places = [cell.corpus for cell in search]
