@@ -55,7 +55,7 @@ class View(NamedTuple):
 
     numbers: tuple[int, int]  # the first number of a vector, and where they end
     has_peaks: bool
-    learns_pairs: bool = True
+    learns_pairs: bool
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -95,6 +95,7 @@ def build_system(
     extra: Tensor | None = None,
     word_classes: Tensor | None = None,
     encoder: EncoderEmbedding | None = None,
+    states_learn_pairs: bool = True,
 ) -> System:
     """Build what a whole configuration describes, with fresh weights or unfitted.
 
@@ -120,6 +121,7 @@ def build_system(
         several=several,
         word_classes=word_classes,
         encoder=encoder,
+        states_learn_pairs=states_learn_pairs,
     )
 
 
@@ -135,6 +137,7 @@ def build_network(
     several: bool = False,
     word_classes: Tensor | None = None,
     encoder: EncoderEmbedding | None = None,
+    states_learn_pairs: bool = True,
 ) -> Any:  # which kind, the configuration decides
     """Build the network a configuration describes, with fresh weights.
 
@@ -150,6 +153,8 @@ def build_network(
         several: whether a text may have several classes, for those networks.
         word_classes: (n_words,) kinds of words, for the lr-lstm.
         encoder: a pretrained one, in place of word vectors.
+        states_learn_pairs: whether texts with several labels teach the n-gram networks
+            of its states where pieces have networks too; not if such texts are pairs.
     """
     baseline = baseline or BaselineConfig()
     if config.architecture in CHARACTERS:
@@ -168,7 +173,13 @@ def build_network(
             vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
         embedding = build_embedding(config, vectors, extra)
     if config.architecture in CAPSULES:
-        network = build_capsules(config, embedding, n_classes, max_tokens)
+        network = build_capsules(
+            config,
+            embedding,
+            n_classes,
+            max_tokens,
+            states_learn_pairs=states_learn_pairs,
+        )
     else:
         network = build_word_network(
             config,
@@ -208,6 +219,8 @@ def build_capsules(
     embedding: nn.Embedding | EncoderEmbedding,
     n_classes: int,
     max_tokens: int,
+    *,
+    states_learn_pairs: bool = True,
 ) -> CapsuleNetwork:
     """Build the n-gram networks over an embedding."""
     if max_tokens < min_tokens(config):
@@ -226,9 +239,9 @@ def build_capsules(
     end = size if pieces is None else size - pieces.size  # of an encoder's states
     grouped = [sizes] if config.joint else [(one,) for one in sizes]
     # Pairs are made of whole clauses: too easy for states, which know what each says.
-    views = [View((0, end), config.peaks, learns_pairs=pieces is None)]
+    views = [View((0, end), config.peaks, states_learn_pairs or pieces is None)]
     if pieces is not None:  # by themselves they always have peaks
-        views.append(View((end, size), True))
+        views.append(View((end, size), has_peaks=True, learns_pairs=True))
     branches, shares = [], []
     for view in views:
         kinds = (False, True) if view.has_peaks else (False,)

@@ -600,11 +600,15 @@ class EncoderEmbedding(nn.Module):
 
         The vectors of pieces, if there are any, follow the E numbers of a state.
         """
-        states = F.layer_norm(self.read(ids), (self.states.size,))
-        states = states * (ids > 0).unsqueeze(2)
+        states = self.normalised(ids)
         if self.pieces is None:
             return states
         return torch.cat([states, self.pieces(ids)], 2)
+
+    def normalised(self, ids: Tensor) -> Tensor:
+        """Return the states (B, T, E) alone, normalised, zero for padding."""
+        states = F.layer_norm(self.read(ids), (self.states.size,))
+        return states * (ids > 0).unsqueeze(2)
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the states (B, T, E) of documents."""

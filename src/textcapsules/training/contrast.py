@@ -127,10 +127,10 @@ def draw_partners(targets: NDArray, seed: int | list[int]) -> NDArray:
     return partners
 
 
-def mean_states(encoder: nn.Module, batch: Batch) -> Tensor:
+def mean_states(encoder: LearningEncoder, batch: Batch) -> Tensor:
     """Return the mean of every text's states (B, E) over its word pieces."""
     inside = batch.mask.unsqueeze(2)  # (B, T, 1)
-    total = (encoder(batch.ids) * inside).sum(1)
+    total = (encoder.normalised(batch.ids) * inside).sum(1)
     return total / inside.sum(1).clamp(min=1)
 
 

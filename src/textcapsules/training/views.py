@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from textcapsules.model.capsnet import CapsuleNetwork
+from textcapsules.model.capsnet import CapsuleNetwork, NgramBranch
 from textcapsules.model.network import Network
 from textcapsules.model.score import score_documents
 from textcapsules.training.calibrate import fit_biases, logit, sigmoid
@@ -33,8 +33,9 @@ def share_views(network: Network, dev: DevSet) -> dict[str, Any] | None:
     if not isinstance(network, CapsuleNetwork) or network.shares is None:
         return None
     texts = dev.calibration_texts if dev.gives_several else dev.dev
-    # States come first; they alone are not the pieces' networks, which learn pairs.
-    of_states = np.array([not branch.learns_pairs for branch in network.branches])
+    branches = [part for part in network.branches if isinstance(part, NgramBranch)]
+    # The networks of states read a vector from its first number on.
+    of_states = np.array([each.numbers and each.numbers[0] == 0 for each in branches])
     weights = np.stack([part / part.sum() for part in (of_states, ~of_states)])
     share = 0.5
     if len(dev.dev.documents) >= FEW_TEXTS and texts.documents:
