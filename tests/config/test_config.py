@@ -421,6 +421,16 @@ def test_a_run_from_before_an_option_was_there_is_as_it_was_made() -> None:
     assert from_dict(values).train.calibrate_on == "single+joined"
 
 
+def test_a_run_on_an_encoder_from_before_pieces_had_vectors_has_none() -> None:
+    values = preset("encoder-frozen").to_dict()
+    del values["model"]["piece_size"]
+    values["loss"]["per_branch"], values["train"]["joined"] = False, 0.0
+    before = restore(values)
+    assert before.preset == "encoder-frozen"
+    assert (before.model.piece_size, before.train.joined) == (0, 0.0)
+    assert preset("encoder-frozen").model.piece_size == 128
+
+
 def test_a_section_under_its_former_name_is_read_and_written_under_the_current(
     tmp_path: Path,
 ) -> None:

@@ -316,3 +316,43 @@ def test_a_loss_per_branch_is_the_mean_of_those_of_each_network(kind, routing):
     torch.testing.assert_close(found, torch.stack(losses).mean())
     one = output_loss(LossConfig(loss=kind), together, TARGETS)
     assert not torch.allclose(found, one)
+
+
+KINDS_OF_LENGTHS = ("margin", "spread", "binary-cross-entropy", "entropy")
+SEVERAL = torch.tensor(
+    [[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], dtype=torch.float64
+)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_LENGTHS)
+@pytest.mark.parametrize("orphan_in_loss", [False, True])
+def test_a_network_that_is_shown_no_pairs_learns_from_the_other_texts_alone(
+    kind: Any, orphan_in_loss: bool
+) -> None:
+    config = LossConfig(loss=kind, per_branch=True, orphan_in_loss=orphan_in_loss)
+    torch.manual_seed(0)
+    found = torch.rand(2, 5, 4, dtype=torch.float64, requires_grad=True)
+
+    def output_of(lengths: torch.Tensor, learns_pairs: bool = True) -> CapsuleOutput:
+        columns = lengths[:, :3], lengths[:, 3]
+        return CapsuleOutput(*columns, (), learns_pairs=learns_pairs)
+
+    alone = output_of(found[0], learns_pairs=False), output_of(found[1])
+    together = output_of(found.mean(0))._replace(alone=alone)
+    loss = output_loss(config, together, SEVERAL)
+    (gradient,) = torch.autograd.grad(loss, found)
+    # Each of the two losses is a mean over five texts, three of which are no pairs.
+    single = SEVERAL.sum(1) <= 1
+    plain = LossConfig(loss=kind, orphan_in_loss=orphan_in_loss)
+    for rows, given, mine in zip(
+        (single, torch.ones_like(single)), found, gradient, strict=True
+    ):
+        lengths = given.detach()[rows].requires_grad_()
+        expected = output_loss(plain, output_of(lengths), SEVERAL[rows])
+        (by_itself,) = torch.autograd.grad(expected, lengths)
+        share = float(rows.double().mean())
+        torch.testing.assert_close(mine[rows], share * by_itself / 2)
+        assert not mine[~rows].any()
+    # The value is that of all texts: only what is learnt differs.
+    everything = [output_loss(plain, output_of(each), SEVERAL) for each in found]
+    torch.testing.assert_close(loss, torch.stack(everything).mean())

@@ -144,6 +144,53 @@ def test_capsules_start_as_drawn_unless_asked_otherwise(
     assert resolve(run, corpus).train.start_length == asked
 
 
+ON_ENCODER = {"text": {"encoder": "some/encoder"}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "sections", "expected"),
+    [
+        ("a", {"train": {"task": "multi-label"}}, 0.33),
+        ("a", {"train": {"task": "single-label"}}, 0.0),
+        ("a", {}, 0.0),  # texts with one label each: single-label
+        ("a|x", {"train": {"task": "multi-label"}}, 0.0),
+        ("a|x", {}, 0.0),
+        ("a", {"train": {"task": "multi-label", "joined": 0.0}}, 0.0),
+        ("a", {"train": {"task": "multi-label", "joined": 2.0}}, 2.0),
+        ("a|x", {"train": {"joined": 0.5}}, 0.5),
+        (
+            "a",
+            {"train": {"task": "multi-label"}, "model": {"routing": "attention"}},
+            0.0,
+        ),
+        ("a", {"train": {"task": "multi-label"}, "model": {"piece_size": 0}}, 0.0),
+        (
+            "a",
+            {
+                "train": {"task": "multi-label"},
+                "model": {"architecture": "encoder-linear"},
+            },
+            0.0,
+        ),
+    ],
+)
+def test_a_third_is_joined_where_single_texts_teach_several_labels_to_pieces(
+    tmp_path: Path, labels: str, sections: dict, expected: float
+) -> None:
+    rows = [(text, labels.replace("a", label)) for text, label in toy_rows(20)]
+    path = write_csv(tmp_path / "rows.csv", rows)
+    corpus = load_corpus(tiny_config(path, data={"separator": "|"}).data)
+    run = preset("encoder-frozen").replace(**ON_ENCODER)
+    assert run.train.joined is None
+    assert resolve(run.replace(**sections), corpus).train.joined == expected
+
+
+def test_without_an_encoder_auto_joins_nothing(corpus: Corpus) -> None:
+    train = {"joined": None, "task": "multi-label"}
+    run = preset("best").replace(model={"piece_size": 8}, train=train)
+    assert resolve(run, corpus).train.joined == 0.0
+
+
 def test_no_number_is_no_longer_auto() -> None:
     with pytest.raises(
         ConfigError, match=r"start_length must be a finite number .*None"
