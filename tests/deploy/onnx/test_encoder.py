@@ -21,6 +21,7 @@ from textcapsules.model.builder import build_network
 from textcapsules.model.classifier import TextClassifier
 from textcapsules.model.score import drop_unreadable, score_documents
 from textcapsules.text.encoder import EncoderEmbedding, load_encoder
+from textcapsules.text.piece_vectors import PieceVectors, known_pieces
 from textcapsules.text.pieces import clause_places, sentence_places
 from textcapsules.training.run import train
 from tiny_encoder import write_encoder
@@ -71,6 +72,8 @@ def example() -> Any:
         ("xlm-roberta", {"stride": 2, "shared": False}),
         ("deberta-v2", {"architecture": "encoder-attention"}),
         ("modernbert", SIDE_BY_SIDE),
+        ("bert", {**SIDE_BY_SIDE, "piece_size": 6}),
+        ("mpnet", {"piece_size": 6, "peaks": True}),
     ],
     ids=str,
 )
@@ -79,15 +82,20 @@ def test_graph_gives_the_scores_of_the_network(
 ) -> None:
     encoder = load_encoder(str(write_encoder(tmp_path / "encoder", kind)))
     torch.manual_seed(0)
+    rows, pieces = encoder.tokenizer.encode(TEXTS, MAX_TOKENS), None
+    if size := changes.get("piece_size"):  # not all of the texts' pieces have vectors
+        known = known_pieces(rows[3:5], encoder.states.n_pieces)
+        pieces = PieceVectors(known, size=size)
     network = build_network(
         ModelConfig(**{**SMALL, **changes}),
         n_words=2,
         n_classes=3,
         max_tokens=MAX_TOKENS,
         several=kind != "roberta",
-        encoder=EncoderEmbedding(float_states(encoder.states)),
+        encoder=EncoderEmbedding(float_states(encoder.states), pieces),
     ).eval()
-    rows = encoder.tokenizer.encode(TEXTS, MAX_TOKENS)
+    if pieces is not None:  # views that count unequally
+        network.shares.copy_(torch.linspace(0.1, 0.7, len(network.shares)))
     assert max(map(len, rows)) > encoder.tokenizer.max_pieces
     documents = drop_unreadable(rows)
     if drop:

@@ -231,7 +231,8 @@ def in_float32(classifier: TextClassifier) -> Iterator[None]:
     if encoder is None:
         yield
         return
-    network.embedding = EncoderEmbedding(float_states(encoder.states))
+    states = float_states(encoder.states)
+    network.embedding = EncoderEmbedding(states, encoder.pieces)
     try:
         yield
     finally:
