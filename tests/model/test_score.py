@@ -1,12 +1,17 @@
 """Scoring documents: the given order, no side effects."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from textcapsules.model.capsnet import CapsuleOutput
 from textcapsules.model.network import Network
-from textcapsules.model.score import drop_unreadable, score_documents
+from textcapsules.model.score import (
+    drop_unreadable,
+    plain_batches,
+    score_documents,
+)
 
 
 class CountingNetwork(Network):
@@ -33,6 +38,23 @@ def test_scores_come_in_the_order_of_the_documents() -> None:
     assert scores.dtype == np.float32
     assert scores[:, 0].tolist() == lengths
     assert scores[:, 1].tolist() == [sum(range(2, 2 + n)) for n in lengths]
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(5, 512), (400, 163), (10**6, 1), (0, 512)]
+)
+def test_long_texts_are_few_in_a_batch_on_a_gpu(longest: int, expected: int) -> None:
+    lengths = np.full(600, longest)
+    batches = plain_batches(lengths, None, torch.device("cuda"))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(600))
+    assert max(map(len, batches)) == expected
+    assert max(map(len, plain_batches(lengths, None, torch.device("cpu")))) == 64
+    assert max(map(len, plain_batches(lengths, 7, torch.device("cuda")))) == 7
+
+
+def test_no_documents_are_no_batch_on_a_gpu() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert sum(map(len, plain_batches(nothing, None, torch.device("cuda")))) == 0
 
 
 def test_no_documents_give_no_rows() -> None:

@@ -29,7 +29,7 @@ TEXTS = [
     "My cat purrs at the kitten. The dog barks!",
     "the bird sings",
     "",
-    "zzz \u2603",
+    "\u2603",
 ]
 SMALL = {"filters": 4, "capsule_types": 2, "capsule_size": 4, "piece_size": 6}
 ROWS, VECTORS = "embedding.pieces.rows", "embedding.pieces.vectors.weight"

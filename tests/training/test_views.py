@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from torch import Tensor, nn
 
-from textcapsules.config import RunConfig
+from textcapsules.config import ModelConfig, RunConfig
+from textcapsules.model.builder import View, build_branch
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.network import ClassOutput, Network
 from textcapsules.training import views
@@ -80,9 +81,6 @@ class OfTwoViews(CapsuleNetwork):
 
 
 def branch(of_states: bool) -> nn.Module:
-    from textcapsules.config import ModelConfig
-    from textcapsules.model.builder import View, build_branch
-
     numbers = (0, 4) if of_states else (4, 6)
     config = ModelConfig(filters=2, capsule_types=2, capsule_size=2)
     view = View(numbers, has_peaks=False, learns_pairs=True)

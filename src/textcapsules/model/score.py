@@ -76,7 +76,8 @@ def plain_batches(
     Long texts come in smaller batches, which all fit beside other processes' memory.
     """
     if batch_size is None and device.type == "cuda":
-        batch_size = max(1, min(GPU_TEXTS, GPU_TOKENS // max(int(lengths.max()), 1)))
+        longest = int(lengths.max(initial=1))  # 1 where there is no text
+        batch_size = max(1, min(GPU_TEXTS, GPU_TOKENS // longest))
     elif batch_size is None:
         batch_size = CPU_TEXTS
     return epoch_batches(lengths, batch_size, seed=0, epoch=0, shuffle=False)
