@@ -63,7 +63,7 @@ def other_values(name: str) -> list[Any]:
 
 
 # `random` differs from `non-static` in the vectors given, not in the network; pieces
-# have vectors in the encoder that is given (test_pieces.py).
+# have vectors in the encoder that is given (test_capsnet_pieces.py).
 FLIPS = [
     (spec.name, value)
     for spec in fields(ModelConfig)
