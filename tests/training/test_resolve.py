@@ -185,6 +185,23 @@ def test_a_third_is_joined_where_single_texts_teach_several_labels_to_pieces(
     assert resolve(run.replace(**sections), corpus).train.joined == expected
 
 
+@pytest.mark.parametrize(("n_reviewed", "expected"), [(2, 0.33), (3, 0.0)])
+def test_a_tenth_of_the_texts_may_have_been_reviewed(
+    tmp_path: Path, n_reviewed: int, expected: float
+) -> None:
+    rows = [
+        (text, "a|b" if place < n_reviewed else label)
+        for place, (text, label) in enumerate(toy_rows(20))
+    ]
+    path = write_csv(tmp_path / "rows.csv", rows)
+    corpus = load_corpus(tiny_config(path, data={"separator": "|"}).data)
+    corpus = corpus._replace(train=[*corpus.train, *corpus.dev][:20])
+    n_several = sum(len(example.labels) > 1 for example in corpus.train)
+    assert (n_several, len(corpus.train)) == (n_reviewed, 20)
+    run = preset("encoder-frozen").replace(**ON_ENCODER)
+    assert resolve(run, corpus).train.joined == expected
+
+
 def test_without_an_encoder_auto_joins_nothing(corpus: Corpus) -> None:
     train = {"joined": None, "task": "multi-label"}
     run = preset("best").replace(model={"piece_size": 8}, train=train)

@@ -620,9 +620,9 @@ class TrainConfig(Checked):
         0.0,
         "Joined training texts per single one, each made of two texts with "
         "different labels and drawn anew every epoch (0: none); none: a third where "
-        "texts with one label each are to teach several and --piece-size gives word "
-        "pieces vectors, else 0. On an encoder with such vectors, only the networks "
-        "that read them learn from joined texts",
+        "word pieces have vectors (--piece-size) and texts with one label each, but "
+        "for a tenth at most, are to teach several, else 0. With a loss per network "
+        "(--per-branch), networks of an encoder's states do not learn from them",
         low=0.0,
         high=100.0,
     )

@@ -29,6 +29,7 @@ CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS = 12, 1500
 ENCODER_EPOCHS, ENCODER_STEPS = 6, 900
 MAX_EPOCHS = 40
 JOINED_WITH_PIECES = 0.33  # joined texts per single one
+FEW_OTHERS = 0.1  # share of texts with several labels or none, such as reviewed ones
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -45,12 +46,13 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
             "choose --encoder-training light or tuned."
         )
     # A reviewed text may have several labels, or none at all.
-    has_several = any(len(example.labels) != 1 for example in corpus.train)
+    n_others = sum(len(example.labels) != 1 for example in corpus.train)
     joined = config.train.joined
     if joined is None:
-        teaches = task == "multi-label" and not has_several and has_pieces(config)
+        are_single = n_others <= FEW_OTHERS * len(corpus.train)
+        teaches = task == "multi-label" and are_single and has_pieces(config)
         joined = JOINED_WITH_PIECES if teaches else 0.0
-    several = task == "multi-label" or joined > 0 or has_several
+    several = task == "multi-label" or joined > 0 or n_others > 0
     return config.replace(
         text=text,
         model={"embeddings": embeddings},
