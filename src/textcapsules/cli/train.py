@@ -132,7 +132,7 @@ def print_summary(folder: Path, classifier: Any) -> None:
     record, labels = classifier.record, classifier.labels
     best = record["epochs"][record["best_epoch"] - 1]
     n_texts, n_epochs = record["texts"]["train"], len(record["epochs"])
-    n_joined = round((classifier.config.train.joined or 0) * n_texts)
+    n_joined = round(classifier.config.train.joined * n_texts)
     joined = f" and {n_joined:,} joined ones" if n_joined else ""
     ends = (f"{each:.3f}" for each in (min(labels.thresholds), max(labels.thresholds)))
     thresholds = list(dict.fromkeys(ends))  # one where both are alike

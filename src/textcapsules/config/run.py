@@ -207,13 +207,12 @@ ON_ENCODER: dict[str, dict[str, Any]] = {
     "train": {**PRESETS["best"]["train"], "learning_rate": 3e-3},
 }
 
-# On a frozen one. Beside its states, networks of word pieces that learn from pairs too:
-# found on the same documents and tickets.
+# On a frozen one. Beside its states, networks of word pieces: found on the same
+# documents and tickets.
 PRESETS["encoder-frozen"] = {
     **ON_ENCODER,
     "model": {**ON_ENCODER["model"], "piece_size": 128},
     "loss": {"per_branch": True},
-    "train": {**ON_ENCODER["train"], "joined": None},
 }
 
 # The same, and the encoder's last layers learn: better labels for a longer training.

@@ -616,13 +616,10 @@ class TrainConfig(Checked):
         "--calibrate-on; last: the last one; auto: joined for multi-label, else "
         "accuracy",
     )
-    joined: float | None = option(
+    joined: float = option(
         0.0,
         "Joined training texts per single one, each made of two texts with "
-        "different labels and drawn anew every epoch (0: none); none: a third where "
-        "word pieces have vectors (--piece-size) and texts with one label each, but "
-        "for a tenth at most, are to teach several, else 0. With a loss per network "
-        "(--per-branch), networks of an encoder's states do not learn from them",
+        "different labels and drawn anew every epoch (0: none)",
         low=0.0,
         high=100.0,
     )

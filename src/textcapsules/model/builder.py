@@ -55,7 +55,6 @@ class View(NamedTuple):
 
     numbers: tuple[int, int]  # the first number of a vector, and where they end
     has_peaks: bool
-    learns_pairs: bool
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -95,7 +94,6 @@ def build_system(
     extra: Tensor | None = None,
     word_classes: Tensor | None = None,
     encoder: EncoderEmbedding | None = None,
-    states_learn_pairs: bool = True,
 ) -> System:
     """Build what a whole configuration describes, with fresh weights or unfitted.
 
@@ -121,7 +119,6 @@ def build_system(
         several=several,
         word_classes=word_classes,
         encoder=encoder,
-        states_learn_pairs=states_learn_pairs,
     )
 
 
@@ -137,7 +134,6 @@ def build_network(
     several: bool = False,
     word_classes: Tensor | None = None,
     encoder: EncoderEmbedding | None = None,
-    states_learn_pairs: bool = True,
 ) -> Any:  # which kind, the configuration decides
     """Build the network a configuration describes, with fresh weights.
 
@@ -153,8 +149,6 @@ def build_network(
         several: whether a text may have several classes, for those networks.
         word_classes: (n_words,) kinds of words, for the lr-lstm.
         encoder: a pretrained one, in place of word vectors.
-        states_learn_pairs: whether texts with several labels teach the n-gram networks
-            of its states where pieces have networks too; not if such texts are pairs.
     """
     baseline = baseline or BaselineConfig()
     if config.architecture in CHARACTERS:
@@ -178,7 +172,6 @@ def build_network(
             embedding,
             n_classes,
             max_tokens,
-            states_learn_pairs=states_learn_pairs,
         )
     else:
         network = build_word_network(
@@ -219,8 +212,6 @@ def build_capsules(
     embedding: nn.Embedding | EncoderEmbedding,
     n_classes: int,
     max_tokens: int,
-    *,
-    states_learn_pairs: bool = True,
 ) -> CapsuleNetwork:
     """Build the n-gram networks over an embedding."""
     if max_tokens < min_tokens(config):
@@ -238,10 +229,9 @@ def build_capsules(
     pieces = embedding.pieces if isinstance(embedding, EncoderEmbedding) else None
     end = size if pieces is None else size - pieces.size  # of an encoder's states
     grouped = [sizes] if config.joint else [(one,) for one in sizes]
-    # Pairs are made of whole clauses: too easy for states, which know what each says.
-    views = [View((0, end), config.peaks, states_learn_pairs or pieces is None)]
+    views = [View((0, end), config.peaks)]
     if pieces is not None:  # by themselves they always have peaks
-        views.append(View((end, size), has_peaks=True, learns_pairs=True))
+        views.append(View((end, size), has_peaks=True))
     branches, shares = [], []
     for view in views:
         kinds = (False, True) if view.has_peaks else (False,)
@@ -309,7 +299,6 @@ def build_branch(
         edge=edge,
         peaks=peaks,
         numbers=view.numbers,
-        learns_pairs=view.learns_pairs,
     )
 
 

@@ -76,7 +76,6 @@ class CapsuleOutput(NamedTuple):
     branches: tuple[BranchRouting, ...]
     logits: Tensor | None = None  # (B, n_classes), if attention routes to the classes
     alone: tuple["CapsuleOutput", ...] = ()  # of each n-gram network by itself
-    learns_pairs: bool = True  # from texts with several labels; of one alone
 
     def lengths(self, *, orphan: bool) -> Tensor:
         """Return the classes' lengths, with the orphan's as a last column if asked."""
@@ -100,7 +99,6 @@ class NgramBranch(nn.Module):
         edge: int = 0,
         peaks: bool = False,
         numbers: tuple[int, int] | None = None,
-        learns_pairs: bool = True,
     ) -> None:
         """Take the layers.
 
@@ -115,13 +113,11 @@ class NgramBranch(nn.Module):
             peaks: route the strongest value of every feature alone.
             numbers: the first of a vector's numbers that are read, and where they end;
                 None: all of them.
-            learns_pairs: whether a loss of its own counts texts with several labels.
         """
         super().__init__()
         if peaks and conv is not None:
             raise ValueError("conv must be None for peaks, which have no neighbours.")
         self.edge, self.peaks, self.numbers = edge, peaks, numbers
-        self.learns_pairs = learns_pairs
         self.dropout = CapsuleDropout(dropout)
         self.feature_dropout = nn.Dropout(feature_dropout)
         self.ngrams, self.primary = ngrams, primary
@@ -228,10 +224,8 @@ class CapsuleNetwork(Network):
         if routed[0].classes.logits is not None:
             logits = torch.stack([b.classes.logits for b in routed]).mean(0)  # type: ignore[misc]
         alone = (
-            self.output(found.classes.lengths, found.classes.logits, mask)._replace(
-                learns_pairs=branch.learns_pairs
-            )
-            for branch, found in zip(self.branches, routed, strict=True)
+            self.output(branch.classes.lengths, branch.classes.logits, mask)
+            for branch in routed
         )
         return self.output(lengths, logits, mask)._replace(
             branches=routed if inspect else (),

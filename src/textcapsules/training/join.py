@@ -28,7 +28,7 @@ def with_joined(
 
     `n_pieces` is as for `join_documents`.
     """
-    n_joined = round((config.train.joined or 0) * len(train.documents))
+    n_joined = round(config.train.joined * len(train.documents))
     if not n_joined:
         return train
     seed = [config.train.seed, epoch]

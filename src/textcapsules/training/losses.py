@@ -146,14 +146,11 @@ def output_loss(
 ) -> Float[Tensor, ""]:
     """Return what training minimises: the configured loss and any penalty.
 
-    With a loss per branch it is the mean of the losses of all n-gram networks. One that
-    is not to learn from pairs has no gradient of texts with several labels.
+    With a loss per branch it is the mean of the losses of all n-gram networks.
     """
     if config.per_branch and isinstance(output, CapsuleOutput) and output.alone:
         losses = [output_loss(config, each, targets, epoch) for each in output.alone]
         return torch.stack(losses).mean()
-    if isinstance(output, CapsuleOutput) and not output.learns_pairs:
-        output = without_pairs(output, targets)
     takes_logits = config.loss.endswith("entropy")
     if isinstance(output, CapsuleOutput):
         asked = output.lengths(orphan=config.orphan_in_loss)
@@ -165,13 +162,3 @@ def output_loss(
     asked = output.logits if takes_logits else output.scores
     loss = network_loss(config, asked, targets, epoch)
     return loss if output.penalty is None else loss + output.penalty
-
-
-def without_pairs(output: CapsuleOutput, targets: Tensor) -> CapsuleOutput:
-    """Return an output that has no gradient of texts with several labels."""
-    learns = targets.sum(1) <= 1  # (B,)
-    scores, orphan = output.scores, output.orphan
-    scores = torch.where(learns.unsqueeze(1), scores, scores.detach())
-    if orphan is not None:
-        orphan = torch.where(learns, orphan, orphan.detach())
-    return output._replace(scores=scores, orphan=orphan)

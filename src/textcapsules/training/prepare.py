@@ -129,8 +129,6 @@ def prepare(
     if vectors is not None:
         config = config.replace(model={"embedding_size": vectors.shape[1]})
     encoder = None if pretrained is None else encoder_for(config, pretrained, train)
-    # Texts that have several labels of their own teach every n-gram network.
-    are_pairs = bool(config.train.joined) and not (train.targets.sum(1) > 1).any()
     torch.manual_seed(config.train.seed)
     network = build_system(
         config,
@@ -140,7 +138,6 @@ def prepare(
         extra=extra,
         word_classes=sentiment_classes(config, words[0]),
         encoder=encoder,
-        states_learn_pairs=not are_pairs,
     )
     embedding = word_embedding(network)
     if embedding is not None:

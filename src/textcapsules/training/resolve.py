@@ -12,7 +12,6 @@ from textcapsules.config import (
 )
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus
-from textcapsules.model.builder import has_pieces
 
 __all__ = ["resolve"]
 
@@ -28,8 +27,6 @@ CORPUS_MIN_EPOCHS, CORPUS_ENOUGH_STEPS = 12, 1500
 # A network on a pretrained encoder learns sooner.
 ENCODER_EPOCHS, ENCODER_STEPS = 6, 900
 MAX_EPOCHS = 40
-JOINED_WITH_PIECES = 0.33  # joined texts per single one
-FEW_OTHERS = 0.1  # share of texts with several labels or none, such as reviewed ones
 
 
 def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -46,13 +43,8 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
             "choose --encoder-training light or tuned."
         )
     # A reviewed text may have several labels, or none at all.
-    n_others = sum(len(example.labels) != 1 for example in corpus.train)
-    joined = config.train.joined
-    if joined is None:
-        are_single = n_others <= FEW_OTHERS * len(corpus.train)
-        teaches = task == "multi-label" and are_single and has_pieces(config)
-        joined = JOINED_WITH_PIECES if teaches else 0.0
-    several = task == "multi-label" or joined > 0 or n_others > 0
+    has_several = any(len(example.labels) != 1 for example in corpus.train)
+    several = task == "multi-label" or config.train.joined > 0 or has_several
     return config.replace(
         text=text,
         model={"embeddings": embeddings},
@@ -60,7 +52,6 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
         train={
             "task": task,
             "select": select,
-            "joined": joined,
             "epochs": resolve_epochs(config, len(corpus.train)),
             "word_scores": resolve_word_scores(config),
         },

@@ -78,7 +78,7 @@ class Trained(NamedTuple):
         """Return about how long another setting takes, with all its epochs."""
 
         def work(each: RunConfig) -> float:  # a joined text is as long as two
-            return 1 + 2 * (each.train.joined or 0)
+            return 1 + 2 * each.train.joined
 
         whole = self.seconds * self.planned / self.epochs
         return whole * work(config) / work(self.config)

@@ -84,7 +84,6 @@ def _with_pieces(head: TableSystem) -> TableSystem:
     options: Options = {
         "model": {"piece_size": given["model"]["piece_size"]},
         "loss": given["loss"],
-        "train": {"joined": given["train"]["joined"]},
     }
     return head._replace(
         name=f"{head.name}_pieces",

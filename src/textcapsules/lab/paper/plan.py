@@ -224,7 +224,6 @@ NETWORK_ALONE: Options = {"train": {"word_scores": "none", "thresholds": "one"}}
 STATES_ALONE: Options = {
     "model": {"piece_size": 0},
     "loss": {"per_branch": False},
-    "train": {"joined": 0.0},
 }
 
 # From preset paper to preset best; every step adds to those before it.
