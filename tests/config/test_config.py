@@ -424,10 +424,10 @@ def test_a_run_from_before_an_option_was_there_is_as_it_was_made() -> None:
 def test_a_run_on_an_encoder_from_before_pieces_had_vectors_has_none() -> None:
     values = preset("encoder-frozen").to_dict()
     del values["model"]["piece_size"]
-    values["loss"]["per_branch"], values["train"]["joined"] = False, 0.0
+    values["loss"]["per_branch"] = False
     before = restore(values)
     assert before.preset == "encoder-frozen"
-    assert (before.model.piece_size, before.train.joined) == (0, 0.0)
+    assert before.model.piece_size == 0
     assert preset("encoder-frozen").model.piece_size == 128
 
 

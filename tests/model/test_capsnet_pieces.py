@@ -160,27 +160,6 @@ def test_networks_read_their_own_numbers_only(
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [({}, [True] * 6), ({"states_learn_pairs": False}, [False] * 2 + [True] * 4)],
-)
-def test_networks_of_states_leave_pairs_to_those_of_pieces(
-    encoder: PretrainedEncoder, ids: torch.Tensor, options: dict, expected: list
-) -> None:
-    network = build(encoder, **options).train()
-    alone = network(ids, ids > 0).alone
-    assert [each.learns_pairs for each in alone] == expected
-    for each, by_itself in zip(branch_lengths(network, ids), alone, strict=True):
-        np.testing.assert_allclose(by_itself.scores.detach(), each[:, :3], atol=1e-6)
-
-
-def test_without_pieces_states_learn_from_pairs_anyway(
-    encoder: PretrainedEncoder,
-) -> None:
-    network = build(encoder, pieces=False, states_learn_pairs=False)
-    assert all(branch.learns_pairs for branch in branches_of(network))
-
-
-@pytest.mark.parametrize(
     ("text", "model", "expected"),
     [
         ({"encoder": "tiny"}, {}, True),

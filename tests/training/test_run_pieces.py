@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from run_folders import folder_content
 from textcapsules.base.errors import ModelFolderError
 from textcapsules.config import RunConfig, preset
-from textcapsules.data.load import load_corpus
 from textcapsules.model.capsnet import CapsuleNetwork
 from textcapsules.model.classifier import TextClassifier, encoder_of
 from textcapsules.reasons import explain
@@ -23,7 +22,7 @@ from textcapsules.training.optimise import parameter_groups
 from textcapsules.training.prepare import prepare
 from textcapsules.training.run import resume, train
 from tiny_encoder import write_encoder
-from toy import TINY_TRAIN, run_cli, toy_file, toy_rows, without_sums, write_csv
+from toy import TINY_TRAIN, run_cli, toy_file, without_sums
 
 TEXTS = [
     "My cat purrs at the kitten. The dog barks!",
@@ -99,7 +98,6 @@ def test_record_and_network_have_the_same_shares(model: Path) -> None:
     assert first == pytest.approx(shares["states"], abs=1e-4)
     assert sum(others) == pytest.approx(shares["pieces"], abs=1e-4)
     assert len(others) == 2
-    assert classifier.config.train.joined == 0.33
 
 
 def test_a_model_has_the_scores_it_was_saved_with(place: Path, tmp_path: Path) -> None:
@@ -191,36 +189,6 @@ def test_pieces_learn_beside_an_encoder_that_learns(
     assert torch.equal(tensors[VECTORS], learnt.detach())
     loaded = TextClassifier.load(tmp_path / "model", "cpu")
     np.testing.assert_allclose(loaded.scores(TEXTS), trained.scores(TEXTS), atol=1e-5)
-
-
-def states_and_pieces(config: RunConfig) -> list[bool]:
-    network = prepare(config).network
-    assert isinstance(network, CapsuleNetwork)
-    return [bool(branch.learns_pairs) for branch in network.branches]
-
-
-@pytest.mark.parametrize("joined", [None, 0.5])
-def test_texts_with_several_labels_of_their_own_teach_the_states(
-    place: Path, tmp_path: Path, joined: float | None
-) -> None:
-    rows = toy_rows(60)
-    topics = ["birds|cats", "cats", "dogs"]
-    rows = [(text, topics[n % 3]) for n, (text, _) in enumerate(rows)]
-    path = write_csv(tmp_path / "several.csv", rows)
-    data = {"source": str(path), "separator": "|"}
-    config = options(place, data=data, train={"joined": joined})
-    assert any(len(each.labels) > 1 for each in load_corpus(config.data).train)
-    assert states_and_pieces(config) == [True, True, True]
-
-
-@pytest.mark.parametrize(
-    ("joined", "expected"), [(None, False), (0.5, False), (0.0, True)]
-)
-def test_joined_texts_teach_the_pieces_alone(
-    place: Path, joined: float | None, expected: bool
-) -> None:
-    config = options(place, train={"joined": joined})
-    assert states_and_pieces(config) == [expected, True, True]
 
 
 @pytest.mark.parametrize("method", ["contributions", "couplings", "erasure"])

@@ -83,7 +83,7 @@ class OfTwoViews(CapsuleNetwork):
 def branch(of_states: bool) -> nn.Module:
     numbers = (0, 4) if of_states else (4, 6)
     config = ModelConfig(filters=2, capsule_types=2, capsule_size=2)
-    view = View(numbers, has_peaks=False, learns_pairs=True)
+    view = View(numbers, has_peaks=False)
     return build_branch(config, (1,), view, N_CLASSES, 8)
 
 

@@ -23,7 +23,7 @@ def test_rivals_have_the_same_data_and_are_calibrated_alike() -> None:
     for rival in rivals:
         joined = {setting.train.joined for setting in rival.settings}
         is_on_states = rival.name.startswith("encoder")
-        assert joined == ({None} if is_on_states else {0.0, 1.0})  # none: its preset's
+        assert joined == ({0.0} if is_on_states else {0.0, 1.0})
     alone = list_rivals(config.replace(train={"task": "single-label"}))
     assert {s.train.joined for rival in alone for s in rival.settings} == {0.0}
     assert alone[0].settings[0].baseline.tfidf_c == 1.0

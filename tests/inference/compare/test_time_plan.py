@@ -125,7 +125,7 @@ class Fake:
         may_be_shorter: bool = True,
     ) -> Trained:
         name = config.model.architecture
-        whole = self.costs[name] * (1 + 2 * (config.train.joined or 0))
+        whole = self.costs[name] * (1 + 2 * config.train.joined)
         share = min(1.0, seconds / whole)
         epochs = int(10 * share)
         if name != "tfidf-svm" and (epochs < 3 or (epochs < 10 and not may_be_shorter)):
