@@ -167,12 +167,7 @@ def build_network(
             vectors = torch.empty(n_words, config.embedding_size).uniform_(-0.25, 0.25)
         embedding = build_embedding(config, vectors, extra)
     if config.architecture in CAPSULES:
-        network = build_capsules(
-            config,
-            embedding,
-            n_classes,
-            max_tokens,
-        )
+        network = build_capsules(config, embedding, n_classes, max_tokens)
     else:
         network = build_word_network(
             config,

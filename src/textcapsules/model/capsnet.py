@@ -234,8 +234,10 @@ class CapsuleNetwork(Network):
 
     def averaged(self, lengths: Sequence[Tensor]) -> Tensor:
         """Return the average (B, E) of what the n-gram networks found, (B, E) each."""
-        together = torch.stack(list(lengths), -1)  # (B, E, N)
-        return together.mean(-1) if self.shares is None else together @ self.shares
+        together = torch.stack(list(lengths))  # (N, B, E)
+        if self.shares is None:
+            return together.mean(0)
+        return (together * self.shares[:, None, None]).sum(0)
 
     def branch_shares(self) -> list[float]:
         """Return how much of the average each n-gram network is."""

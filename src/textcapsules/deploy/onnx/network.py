@@ -218,12 +218,13 @@ def write_network(
     if network.average == "poses":
         lengths = length(graph, graph.op("Mean", *poses))
     else:
-        shares = [graph.constant(share) for share in network.branch_shares()]
-        parts = [
-            graph.op("Mul", length(graph, each), share)
-            for each, share in zip(poses, shares, strict=True)
-        ]
-        lengths = graph.op("Sum", *parts)
+        parts = [length(graph, each) for each in poses]
+        if network.shares is None:
+            lengths = graph.op("Mean", *parts)
+        else:
+            shares = map(graph.constant, network.branch_shares())
+            pairs = zip(parts, shares, strict=True)
+            lengths = graph.op("Sum", *(graph.op("Mul", *pair) for pair in pairs))
     classes = graph.slice(lengths, 2, 0, network.n_classes)  # (B, 1, n_classes, 1)
     classes = graph.op("Squeeze", classes, graph.integers(1, 3))
     return graph.op("Mul", classes, readable)

@@ -141,7 +141,7 @@ _REGRESSION = _head(
 )._replace(kind="regression")
 
 _PIECES = _with_pieces(_CAPSULES)
-_TUNED = tuple(map(_tuned, (_CAPSULES, _ROUTED_BY_ATTENTION, _LINEAR, _ATTENTION)))
+_CAPSULES_TUNED, _LINEAR_TUNED = _tuned(_CAPSULES), _tuned(_LINEAR)
 
 HEADS: dict[str, TableSystem] = {
     entry.name: entry
@@ -155,8 +155,11 @@ HEADS: dict[str, TableSystem] = {
         _PIECES,
         _with_words(_PIECES),
         *map(_light, (_CAPSULES, _LINEAR)),
-        *_TUNED,
-        *map(_with_words, (_TUNED[0], _TUNED[2])),
+        _CAPSULES_TUNED,
+        _tuned(_ROUTED_BY_ATTENTION),
+        _LINEAR_TUNED,
+        _tuned(_ATTENTION),
+        *map(_with_words, (_CAPSULES_TUNED, _LINEAR_TUNED)),
     )
 }
 

@@ -496,6 +496,7 @@ HEADS_MEASURED: dict[str, tuple[str, tuple[str, ...]]] = {
         for corpus in REUTERS
     },
 }
+
 # Okabe and Ito's colours, for colour-blind readers too; lines and marks also differ.
 STYLES = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", ":", "^"))
 
