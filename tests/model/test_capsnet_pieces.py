@@ -223,3 +223,21 @@ def test_couplings_have_the_shares_of_their_networks(
         expected = share * coupled.sum(1) / SMALL.capsule_types
         total = strengths.double().sum(1)
         np.testing.assert_allclose(total, expected, atol=1e-5)
+
+
+def test_states_of_a_frozen_encoder_take_no_gradient_in_training(
+    encoder: PretrainedEncoder, ids: torch.Tensor
+) -> None:
+    network = build(encoder)
+    gradients = {}
+    for trains in (True, False):
+        vectors = network.embedding(ids).detach().requires_grad_()
+        routed = network.train(trains).route_branches(vectors, ids > 0, couplings=False)
+        total = sum(each.classes.lengths.sum() for each in routed)
+        (gradients[trains],) = torch.autograd.grad(total, vectors)  # type: ignore[arg-type]
+    states, pieces = slice(0, -SIZE), slice(-SIZE, None)
+    assert not gradients[True][..., states].any()
+    assert gradients[False][..., states].any()  # which explanations may ask for
+    torch.testing.assert_close(
+        gradients[True][..., pieces], gradients[False][..., pieces]
+    )

@@ -144,6 +144,35 @@ def test_capsules_start_as_drawn_unless_asked_otherwise(
     assert resolve(run, corpus).train.start_length == asked
 
 
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"text": {"encoder": None}},
+        {"model": {"routing": "attention"}},
+        {"model": {"average": "poses"}},
+        {"model": {"architecture": "cnn"}},
+    ],
+)
+def test_pieces_that_would_not_be_read_are_refused(
+    corpus: Corpus, sections: dict
+) -> None:
+    run = preset("best").replace(text={"encoder": "some/encoder"})
+    for size, is_refused in ((0, False), (32, True)):
+        asked = run.replace(model={"piece_size": size}).replace(**sections)
+        if is_refused:
+            with pytest.raises(ConfigError, match=r"piece_size must be 0 .*got 32\."):
+                resolve(asked, corpus)
+        else:
+            resolve(asked, corpus)
+
+
+def test_other_heads_on_an_encoder_do_without_the_presets_pieces(
+    corpus: Corpus,
+) -> None:
+    run = preset("encoder-frozen").replace(text={"encoder": "some/encoder"})
+    resolve(run.replace(model={"architecture": "encoder-linear"}), corpus)
+
+
 def test_no_number_is_no_longer_auto() -> None:
     with pytest.raises(
         ConfigError, match=r"start_length must be a finite number .*None"

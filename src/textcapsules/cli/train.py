@@ -121,6 +121,7 @@ def train(
             )
     print_summary(folder, classifier)
     print_encoder(classifier.record)
+    print_views(classifier)
     print_words(classifier)
     print_refusal(classifier)
     if json:
@@ -175,6 +176,22 @@ def print_encoder(record: dict[str, Any]) -> None:
             f"The pretrained encoder {name} read the texts: {reason}. --encoder none "
             "trains on words alone: faster predictions, a smaller folder."
         )
+
+
+def print_views(classifier: Any) -> None:
+    """Print how much word pieces count beside an encoder's states."""
+    from textcapsules.training.views import FEW_TEXTS
+
+    views = classifier.record.get("views")
+    if views is None:
+        return
+    few = classifier.record["texts"]["dev"] < FEW_TEXTS
+    said = f"as for any with under {FEW_TEXTS} dev texts" if few else "as dev texts say"
+    say(
+        f"States of the encoder count for {percent(views['states'])} of the network's "
+        f"score and word pieces for {percent(views['pieces'])}, {said}. --piece-size 0 "
+        "leaves pieces out: faster training."
+    )
 
 
 def print_words(classifier: Any) -> None:

@@ -232,7 +232,8 @@ class ModelConfig(Checked):
         0,
         "Numbers per learnt vector of a word piece, which n-gram networks of their own "
         "read beside the states of --encoder, so that what a text says word for word "
-        "counts too (0: none; capsules with dynamic routing only)",
+        "counts too (0: none; only capsules with dynamic routing and --average "
+        "lengths have them)",
         low=0,
         high=10_000,
     )

@@ -55,6 +55,7 @@ class View(NamedTuple):
 
     numbers: tuple[int, int]  # the first number of a vector, and where they end
     has_peaks: bool
+    learns: bool = True  # not the states of a frozen encoder
 
 
 def ngram_sizes(config: ModelConfig) -> tuple[int, ...]:
@@ -224,7 +225,8 @@ def build_capsules(
     pieces = embedding.pieces if isinstance(embedding, EncoderEmbedding) else None
     end = size if pieces is None else size - pieces.size  # of an encoder's states
     grouped = [sizes] if config.joint else [(one,) for one in sizes]
-    views = [View((0, end), config.peaks)]
+    learns = not isinstance(embedding, EncoderEmbedding) or embedding.learns
+    views = [View((0, end), config.peaks, learns)]
     if pieces is not None:  # by themselves they always have peaks
         views.append(View((end, size), has_peaks=True))
     branches, shares = [], []
@@ -294,6 +296,7 @@ def build_branch(
         edge=edge,
         peaks=peaks,
         numbers=view.numbers,
+        learns_below=view.learns,
     )
 
 

@@ -99,6 +99,7 @@ class NgramBranch(nn.Module):
         edge: int = 0,
         peaks: bool = False,
         numbers: tuple[int, int] | None = None,
+        learns_below: bool = True,
     ) -> None:
         """Take the layers.
 
@@ -113,11 +114,13 @@ class NgramBranch(nn.Module):
             peaks: route the strongest value of every feature alone.
             numbers: the first of a vector's numbers that are read, and where they end;
                 None: all of them.
+            learns_below: whether training needs the gradient of these numbers.
         """
         super().__init__()
         if peaks and conv is not None:
             raise ValueError("conv must be None for peaks, which have no neighbours.")
         self.edge, self.peaks, self.numbers = edge, peaks, numbers
+        self.learns_below = learns_below
         self.dropout = CapsuleDropout(dropout)
         self.feature_dropout = nn.Dropout(feature_dropout)
         self.ngrams, self.primary = ngrams, primary
@@ -163,6 +166,8 @@ class NgramBranch(nn.Module):
         """
         if self.numbers not in (None, (0, vectors.shape[2])):
             vectors = vectors[..., slice(*self.numbers)]
+        if self.training and not self.learns_below:
+            vectors = vectors.detach()  # they stand beside others that learn
         vectors, mask = widen(vectors, mask, self.edge)
         return lengthen(vectors, mask, self.min_tokens)
 

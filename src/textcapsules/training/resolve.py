@@ -9,9 +9,11 @@ from textcapsules.config import (
     CLASSIC,
     ENCODER_PRESETS,
     RunConfig,
+    preset,
 )
 from textcapsules.data.catalogue import CATALOGUE
 from textcapsules.data.example import Corpus
+from textcapsules.model.builder import has_pieces
 
 __all__ = ["resolve"]
 
@@ -41,6 +43,14 @@ def resolve(config: RunConfig, corpus: Corpus) -> RunConfig:
             f"contrastive_epochs must be 0 unless the encoder learns; got "
             f"{config.train.contrastive_epochs}. Leave out --contrastive-epochs, or "
             "choose --encoder-training light or tuned."
+        )
+    size = config.model.piece_size
+    if size not in (0, preset(config.preset).model.piece_size) and not has_pieces(
+        config
+    ):
+        raise ConfigError(
+            "piece_size must be 0 unless capsules stand on an encoder, with dynamic "
+            f"routing and --average lengths; got {size}. Leave out --piece-size."
         )
     # A reviewed text may have several labels, or none at all.
     has_several = any(len(example.labels) != 1 for example in corpus.train)
