@@ -188,9 +188,9 @@ def print_views(classifier: Any) -> None:
     few = classifier.record["texts"]["dev"] < FEW_TEXTS
     said = f"as for any with under {FEW_TEXTS} dev texts" if few else "as dev texts say"
     say(
-        f"States of the encoder count for {percent(views['states'])} of the network's "
-        f"score and word pieces for {percent(views['pieces'])}, {said}. --piece-size 0 "
-        "leaves pieces out: faster training."
+        f"States of the encoder count for {percent(views['states'])}% of the network's "
+        f"score and word pieces for {percent(views['pieces'])}%, {said}. "
+        "--piece-size 0 leaves pieces out: faster training."
     )
 
 
